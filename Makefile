@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 UV := 0.13.7
+PIP_AUDIT := 2.10.1
 JS := tests/js/node_modules/.package-lock.json
 
 # Where this is set, every process that a test starts would compile all sources anew.
@@ -17,8 +18,8 @@ PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench load sim chaos docs diagrams dist \
-	sync lock clean
+.PHONY: help demo test check format lint types architecture bench load soak sim chaos mutants docs \
+	diagrams dist sync lock audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,8 +51,11 @@ architecture: $(VENV)/.dev ## check that imports go one way (as the tests do, to
 bench: $(VENV)/.dev ## measure against the floor on SQLite and PostgreSQL (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-load: $(VENV)/.dev ## a thousand readers of 200 sessions at one server (options: ARGS="--help")
+load: $(VENV)/.dev ## how late readers are: a thousand, and a few beside strangers (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks.load $(ARGS)
+
+soak: $(VENV)/.dev ## a quarter of an hour of turns on each database: what grows? (options: ARGS="--minutes 1")
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 sim: $(VENV)/.dev ## simulate many workers with faults (SEEDS=1000, or SEED=7 with its trace)
 	@$(BIN)/python -m outlast.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100)) $(ARGS)
@@ -61,6 +65,9 @@ chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: AR
 
 docs: $(VENV)/.dev $(JS) ## build the documentation site into site/ (or look at it: ARGS=serve)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)
+
+mutants: $(VENV)/.dev ## change the code in small ways: which tests notice? (options: ARGS="--minutes 10 --seed 7")
+	@PYTHONPATH=tests:tests/support $(BIN)/python -m mutants $(ARGS)
 
 diagrams: $(VENV)/.dev ## draw the diagrams of the documentation from the code
 	@PYTHONPATH=tests:tests/support $(BIN)/python tests/support/diagrams.py
@@ -79,6 +86,12 @@ lock: ## resolve the lock files again (newest versions: ARGS=--upgrade)
 		--universal --python-version 3.11 --generate-hashes --group build $(ARGS) "$$@" pyproject.toml; } && \
 	compile --extra dev -o requirements-dev.lock && \
 	compile --constraint requirements-dev.lock -o requirements.lock
+
+audit: ## ask an advisory service about the locked versions (no part of `check`)
+	@$(require-python)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && "$(PYTHON)" -m venv "$$tmp" && \
+	"$$tmp/bin/pip" --disable-pip-version-check -qq install pip-audit==$(PIP_AUDIT) && \
+	"$$tmp/bin/python" .ci/audit.py
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) tests/js/node_modules build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,6 +18,7 @@ from outlast import Outlast
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.index import index
+from outlast.core.instant import date_of
 from outlast.core.record import AnyRecord, DeliveryQueued, RequestOpened, SessionStarted
 from outlast.store import (
     Admission,
@@ -66,7 +67,7 @@ async def gather(database: Database, sessions: int) -> None:
 
 async def enlist(app: Outlast, name: str) -> Lease:
     """Be a worker of the fleet: to anybody else no lane is given."""
-    info = WorkerInfo(worker=name, host="", pid=0, started_at=app.clock.now(), version="")
+    info = WorkerInfo(worker=name, host="", pid=0, started_at=date_of(app.clock.now()), version="")
     return await app.store.work.enlist(info, LEASE)
 
 
@@ -140,6 +141,7 @@ def parting(clock: Clock, sample: Sample, ids: Sequence[str], claim: Claim) -> C
         worker=WORKER,
         fence=claim.fence,
         number=claim.number,
+        epoch=claim.epoch,
         seen=claim.last_arrival,
         at=clock.now(),
         records=records,

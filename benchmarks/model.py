@@ -14,7 +14,13 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from msgspec import Struct
 
-from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest, Said, TextPiece
+from outlast.agents.model.client import (
+    FinishedAnswer,
+    ModelFailure,
+    ModelPiece,
+    ModelRequest,
+    TextPiece,
+)
 from outlast.core.message import Part, Text, ToolCall
 from outlast.core.record import Failure
 
@@ -50,7 +56,7 @@ class Model:
             await asyncio.sleep(self._delay)
         return whole(self._say(len(request.view.messages)))
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         if self._delay:
             await asyncio.sleep(self._delay)
         saying = self._say(len(request.view.messages))

@@ -39,6 +39,10 @@ class Database(Protocol):
         """Bytes on disk."""
         ...
 
+    def vitals(self) -> dict[str, float]:
+        """What would show that work piles up in it, by name."""
+        ...
+
     def floor(self) -> AbstractContextManager[Floor]: ...
 
 

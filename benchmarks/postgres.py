@@ -25,6 +25,8 @@ SIZE = """
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint
   FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r'
 """
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+DEAD = "SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables WHERE schemaname = %s"
 UPTIME = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -65,6 +67,13 @@ class PostgresDatabase:
         with closing(connect(self._server)) as connection:
             [[size]] = connection.execute(SIZE, (self._schema,))
             return int(size)
+
+    def vitals(self) -> dict[str, float]:
+        """Connections to the server, and rows that wait for a vacuum."""
+        with closing(connect(self._server)) as connection:
+            [[connections]] = connection.execute(CONNECTIONS)
+            [[dead]] = connection.execute(DEAD, (self._schema,))
+            return {"connections": float(connections), "dead rows": float(dead)}
 
     @contextmanager
     def floor(self) -> Iterator[PostgresFloor]:

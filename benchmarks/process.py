@@ -53,6 +53,12 @@ class WorkerProcess:
         found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
         return int(found.stdout) / 1024
 
+    @property
+    def descriptors(self) -> int:
+        """How many files and sockets it has open; 0 where that cannot be seen."""
+        found = Path(f"/proc/{self._process.pid}/fd")
+        return len(list(found.iterdir())) if found.exists() else 0
+
     def _hear(self, word: str) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -41,6 +41,11 @@ class SqliteDatabase:
         """The database with its log and index of it."""
         return sum(file.stat().st_size for file in self._files())
 
+    def vitals(self) -> dict[str, float]:
+        """The write-ahead log alone: it grows for as long as nobody can empty it."""
+        log = self._path.with_name(f"{self._path.name}-wal")
+        return {"WAL (KiB)": log.stat().st_size / 1024 if log.exists() else 0.0}
+
     @contextmanager
     def floor(self) -> Iterator[SqliteFloor]:
         """Open it with what makes it as durable as Outlast's, and SQLite's defaults otherwise."""

@@ -16,7 +16,7 @@ from benchmarks.place import Database
 from benchmarks.stopwatch import watch
 from benchmarks.workload import Bench, Measure, Workload
 from outlast import Agent, Outlast, Session
-from outlast.agents.model.client import ModelRequest, Said, TextPiece
+from outlast.agents.model.client import ModelPiece, ModelRequest, TextPiece
 from outlast.engine.owned_lane import OwnedLane
 
 PACE = 0.05
@@ -29,7 +29,7 @@ class StampedModel(Model):
         super().__init__(lambda _: Saying(""))
         self._tokens = tokens
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         said: list[str] = []
         for _ in range(self._tokens):
             await asyncio.sleep(PACE)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from outlast import Agent, Outlast, tool
-from outlast.agents.model.client import ModelRequest
+from outlast.agents.model import ModelRequest
 from outlast.testing import ScriptedModel, ScriptedReply, call, say
 
 LEDGER = Path("ledger.txt")

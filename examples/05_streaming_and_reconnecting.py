@@ -15,12 +15,12 @@ async def main() -> None:
         session = await app.start(teller, "Tell me a story")
 
         seen: list[Event] = []
-        cursor, visits = 0, 0
+        cursor, visits = "0", 0
         while not seen or seen[-1].type != "session.waiting":
             visits += 1
             async for event in session.events(after=cursor):
                 seen.append(event)
-                cursor = event.offset
+                cursor = event.cursor
                 if event.type == "message.delta":
                     print(event.data["text"], end="", flush=True)
                     break  # the connection is lost, again and again
@@ -32,7 +32,8 @@ async def main() -> None:
         assert visits > 1
 
         # `message.completed` has the whole text, also for one who came too late for the deltas.
-        late = [e async for e in session.events(after=cursor - 6) if e.type == "message.completed"]
+        near = seen[-1].offset - 6
+        late = [e async for e in session.events(after=near) if e.type == "message.completed"]
         assert late[0].data["parts"][0]["text"] == STORY * 3
 
 

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Queue
 from typing import Any
 
-from outlast import Agent, Outlast, Webhook
+from outlast import Agent, Outlast, Webhook, WebhookSettings
 from outlast.errors import InvalidSignature
-from outlast.integration.outbox import WebhookSettings, verify
+from outlast.integration.outbox import verify
 from outlast.testing import ScriptedModel, say
 
 SECRET = os.environ.get("HOOK_SECRET", "for an example only")  # openssl rand -base64 32

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from outlast import Agent, Outlast, tool
-from outlast.client import Client
+from outlast import Agent, Client, Outlast, tool
 from outlast.testing import ScriptedModel, call, say
 
 

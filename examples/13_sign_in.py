@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import RedirectResponse
 
-from outlast import Agent, Connection, Context, Outlast, tool
+from outlast import Agent, Connection, ConnectionSettings, Context, Outlast, tool
 from outlast.testing import ScriptedModel, call, say
 
 port = socket.create_server(("127.0.0.1", 0))
@@ -36,9 +36,10 @@ async def list_repositories(ctx: Context) -> list[str]:
 
 urls = (f"{HERE}/authorize", f"{HERE}/access_token")
 github = Connection("github", *urls, "our id", "our secret", ["repo"], allow_private=True)
+sign_ins = ConnectionSettings([github], secret_key=KEY)
 model = ScriptedModel([call("list_repositories"), say("You have one.")])
 helper = Agent("helper", model, tools=[list_repositories])
-app = Outlast([helper], store="memory://", connections=[github], secret_key=KEY, public_url=HERE)
+app = Outlast([helper], store="memory://", connections=sign_ins, public_url=HERE)
 
 
 async def main() -> None:
@@ -48,7 +49,6 @@ async def main() -> None:
         group.create_task(server.serve([port]))
         session = await app.start(helper, "Which repositories do I have?", principal="ada")
         async for event in session.events():
-            print(event.type)
             if event.type == "authorization.required":  # show her the address; she clicks
                 async with httpx.AsyncClient(follow_redirects=True) as browser:
                     print((await browser.get(event.data["url"])).text)

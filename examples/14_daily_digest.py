@@ -4,7 +4,6 @@ Any number of workers may keep the time: an instant starts one session, with no 
 """
 
 import asyncio
-from datetime import UTC, datetime
 
 from outlast import Agent, Outlast, Schedule, tool
 from outlast.testing import ScriptedModel, call, say
@@ -40,7 +39,7 @@ async def main() -> None:
         [listed] = await app.schedules.list()
         print(listed.name, "is", listed.status, "as", listed.cron, "in", listed.timezone)
         if listed.next_at is not None:
-            print("next at", datetime.fromtimestamp(listed.next_at / 1000, UTC))
+            print("next at", listed.next_at)
 
 
 asyncio.run(main())

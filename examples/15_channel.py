@@ -4,8 +4,8 @@ import asyncio
 import json
 import time
 
-from outlast import Agent, Outlast, tool
-from outlast.integration.channel import Channel, Inbound, InboundAnswer, InboundRequest, Outgoing
+from outlast import Agent, Channel, Outlast, tool
+from outlast.integration.channel import Inbound, InboundAnswer, InboundRequest, Outgoing
 from outlast.integration.outbox import sign, verify
 from outlast.testing import ScriptedModel, call, say
 

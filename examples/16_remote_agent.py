@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from outlast import Agent, Outlast
-from outlast.integration.remote.agent import RemoteAgent
+from outlast import Agent, Outlast, RemoteAgent
 from outlast.testing import ScriptedModel, call, say
 
 pricing = Agent("pricing", ScriptedModel([say("17 crowns, until Friday.")]), ask_question=True)

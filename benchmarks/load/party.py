@@ -16,13 +16,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from benchmarks.model import Model, Saying, whole
 from outlast import Agent, Outlast, WorkerSettings
-from outlast.agents.model.client import ModelRequest, Said, TextPiece
+from outlast.agents.model.client import ModelPiece, ModelRequest, TextPiece
 from outlast.clock import Clock
-from outlast.server.asgi import create
+from outlast.server import ServerSettings
+from outlast.server.serve import listen, open_socket
 from outlast.store import Commit, Committed, Refused
 from outlast.stores.url import open_store
 from outlast.testing.wrapped_store import WrappedStore
@@ -40,7 +39,7 @@ class SlowTalker(Model):
         self._tokens = tokens
         self._pace = pace
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         if len(request.view.messages) == 1:
             yield whole(Saying("Yes?"))
             return
@@ -96,16 +95,15 @@ async def report(more: dict[str, Any]) -> None:
 
 
 async def serve(url: str, port: int) -> None:
+    """Serve as `outlast serve` does, with all its limits."""
+    settings, ready, stop = ServerSettings(port=port), asyncio.Event(), asyncio.Event()
     async with Outlast([talker(0, 0)], store=url, worker=None) as app:
-        config = uvicorn.Config(
-            create(app), port=port, http="h11", lifespan="off", log_level="error", access_log=False
-        )
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.01)
-        await report({})
-        serving.cancel()
+        with open_socket(settings) as to:
+            serving = asyncio.create_task(listen(app, settings, to, stop, ready.set))
+            await ready.wait()
+            await report({})
+            stop.set()
+            await serving
 
 
 async def work(url: str, tokens: int, pace: float) -> None:

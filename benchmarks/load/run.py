@@ -9,7 +9,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -21,6 +21,8 @@ from benchmarks.load.reader import Reader, connect
 from outlast import Outlast, Session
 
 ROOT = Path(__file__).parents[2]
+LARGE = 4 * 1024 * 1024
+"""Bytes of the message that slow readers ask for."""
 LONGEST = 180.0
 """Seconds after which a run is given up."""
 
@@ -28,7 +30,8 @@ LONGEST = 180.0
 class Load(Struct, frozen=True, kw_only=True):
     """How much: readers, sessions that speak, words of each, and seconds between words.
 
-    The readers are spread over the sessions, or all at the first one.
+    The readers are spread over the sessions, or all at the first one. `idle` strangers hold
+    connections that say nothing meanwhile, and `slow` ones ask for streams that they do not read.
     """
 
     readers: int = 1000
@@ -36,6 +39,8 @@ class Load(Struct, frozen=True, kw_only=True):
     tokens: int = 40
     pace: float = 0.5
     at_one: bool = False
+    idle: int = 0
+    slow: int = 0
 
 
 class Party:
@@ -55,11 +60,25 @@ class Party:
         return found
 
 
+def party(role: str, url: str, port: int, load: Load) -> AbstractAsyncContextManager[Party]:
+    return started("party", role, url, port, load.tokens, load.pace)
+
+
 @asynccontextmanager
-async def party(role: str, url: str, port: int, load: Load) -> AsyncIterator[Party]:
+async def strangers(app: Outlast, port: int, load: Load) -> AsyncIterator[None]:
+    """Have strangers at the server meanwhile, if there are to be any."""
+    if not load.idle + load.slow:
+        yield
+        return
+    large = await app.start("talker", "x" * LARGE)
+    async with started("strangers", port, load.idle, load.slow, large.id):
+        yield
+
+
+@asynccontextmanager
+async def started(module: str, *given: object) -> AsyncIterator[Party]:
     """Start a process and wait until it is ready; it is gone afterwards."""
-    arguments = (role, url, str(port), str(load.tokens), str(load.pace))
-    command = (sys.executable, "-m", "benchmarks.load.party", *arguments)
+    command = (sys.executable, "-m", f"benchmarks.load.{module}", *map(str, given))
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, cwd=ROOT, limit=2**28
     )
@@ -80,11 +99,13 @@ async def run(load: Load, directory: Path) -> dict[str, float]:
         Outlast([talker(0, 0)], store=url, worker=None) as app,
         party("serve", url, port, load) as server,
         party("work", url, port, load) as worker,
+        AsyncExitStack() as stack,
     ):
         sessions = await asyncio.gather(
             *(app.start("talker", "Hello.") for _ in range(load.sessions))
         )
         await asyncio.gather(*(session.wait() for session in sessions))
+        await stack.enter_async_context(strangers(app, port, load))
         alone = await server.used()
         readers = await connect(port, await places(load, sessions))
         idle = await server.used()

@@ -1,12 +1,14 @@
 """Outlast: durable execution for AI agents."""
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlast.agents.agent import Agent
 from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
 from outlast.agents.options import Limits, ModelOptions
+from outlast.agents.runtime.branch import FirstResult
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
 from outlast.agents.runtime.context import Answer, Context, InstructionContext
 from outlast.agents.subscription import Subscription
@@ -18,7 +20,7 @@ from outlast.core.record import Option
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import OutlastError, Retry, ToolError
 from outlast.integration.channel import Channel, SignedWebhookChannel
-from outlast.integration.connection.connection import Connection
+from outlast.integration.connection.connection import Connection, ConnectionSettings
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.telemetry import Telemetry
@@ -27,18 +29,26 @@ from outlast.session.inbox import QueueLimits
 from outlast.session.router import Key, Token
 from outlast.session.start import Webhook
 
+if TYPE_CHECKING:
+    from outlast.client import Client, RemoteSession
+    from outlast.integration.remote.agent import RemoteAgent
+    from outlast.server import Principal, ServerSettings
+
 __all__ = [
     "Agent",
     "Answer",
     "Approval",
     "Callback",
     "Channel",
+    "Client",
     "Connection",
+    "ConnectionSettings",
     "Context",
     "Decision",
     "DedupeKey",
     "Event",
     "File",
+    "FirstResult",
     "Image",
     "InstructionContext",
     "Key",
@@ -49,14 +59,18 @@ __all__ = [
     "Option",
     "Outlast",
     "OutlastError",
+    "Principal",
     "ProposedCall",
     "QueueLimits",
     "Receipt",
     "ReceivedCallback",
+    "RemoteAgent",
+    "RemoteSession",
     "Request",
     "Result",
     "Retry",
     "Schedule",
+    "ServerSettings",
     "Session",
     "SignedWebhookChannel",
     "Subscription",
@@ -73,8 +87,20 @@ __all__ = [
 ]
 
 
+_LATE = {
+    "Client": "outlast.client",
+    "Principal": "outlast.server",
+    "RemoteAgent": "outlast.integration.remote.agent",
+    "RemoteSession": "outlast.client",
+    "ServerSettings": "outlast.server",
+}
+"""Names whose modules are imported when they are asked for: an app without HTTP needs no httpx."""
+
+
 def __getattr__(name: str) -> Any:
-    """Look the version up when `__version__` is asked for: finding it takes a while."""
-    if name != "__version__":
+    """Import what is in `_LATE`, and look up `__version__`, which takes a while, when asked."""
+    if name == "__version__":
+        return _version("outlast")
+    if name not in _LATE:
         raise AttributeError(f"module 'outlast' has no attribute {name!r}")
-    return _version("outlast")
+    return getattr(_import_module(_LATE[name]), name)

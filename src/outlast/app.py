@@ -14,11 +14,12 @@ from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.hook import Hooks, check_named
-from outlast.agents.registry import agents_by_name, name_of, proxies_of
+from outlast.agents.registry import agents_by_name, name_of, remotes_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import ref_of
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
+from outlast.core.lane import SessionMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, is_id
 from outlast.core.setting import count_of, group_of, settings_of
@@ -34,7 +35,7 @@ from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.directory import channels_by_name
 from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.channel.sender import ChannelSenders
-from outlast.integration.connection import Connection, open_connections
+from outlast.integration.connection import ConnectionSettings, open_connections
 from outlast.integration.connection.control import ConnectionControl
 from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.settings import WebhookSettings
@@ -44,14 +45,15 @@ from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.schedule.schedules import ScheduleControl, Schedules
 from outlast.integration.telemetry import Telemetry
-from outlast.runtime import Deps, Runtime
+from outlast.runtime import Deps, Runtime, open_soon
 from outlast.session import Receipt, Request, Session, request_of
+from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.erase import SessionEraser
 from outlast.session.inbox import Inbox, QueueLimits, checked_url
 from outlast.session.listing import (
-    Status,
     WorkerControl,
+    check_failed,
     check_kinds,
     check_limit,
     check_sought,
@@ -59,7 +61,7 @@ from outlast.session.listing import (
 )
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
-from outlast.session.start import NewSession, SessionMode, SessionStarter, Webhook
+from outlast.session.start import NewSession, SessionStarter, Webhook
 from outlast.store import SessionInfo, Store
 from outlast.stores.url import store_of
 
@@ -80,8 +82,8 @@ class Outlast:
 
     One message more than the `queue_limits` allow is refused with QueueFull. `public_url` is where
     this app's server is reached from outside: tools that wait for a callback or a sign-in need it.
-    What sign-ins to the `connections` give is encrypted with the `secret_key`, the first of
-    several. People talk to agents through `channels`.
+    Tools act for people who have signed in to `connections`; people talk to agents through
+    `channels`.
     """
 
     def __init__(
@@ -97,12 +99,10 @@ class Outlast:
         public_url: str = "",
         webhooks: WebhookSettings | None = None,
         schedules: Sequence[Schedule] = (),
-        connections: Sequence[Connection] = (),
-        secret_key: str | Sequence[str] = (),
+        connections: ConnectionSettings | None = None,
         channels: Sequence[Channel] = (),
     ) -> None:
         self.agents = agents_by_name(agents)
-        self._proxies = proxies_of(self.agents)
         self.clock = clock or Clock()
         self.store = store_of(store, self.clock)
         self._opens_store = isinstance(store, str)
@@ -113,13 +113,13 @@ class Outlast:
         self._is_opening = False
         self._inbox = Inbox(self.store, self.clock, checked_queue(queue_limits))
         self._join(channels_by_name(channels, self.agents), webhooks)
-        launcher = ScheduleLauncher(self._inbox, self.clock, self._starter)
-        self._schedules = Schedules(schedules, self.agents, self.store, self.clock, launcher)
-        self.schedules: ScheduleControl = ScheduleControl(self._schedules, self.router.handle)
+        launcher = ScheduleLauncher(self._inbox, self._starter)
+        self._schedules = Schedules(schedules, self.agents, self.store, launcher)
+        self.schedules: ScheduleControl = ScheduleControl(self._schedules, self._router.handle)
         self.workers: WorkerControl = WorkerControl(self.store)
+        self.bulk: BulkControl = BulkControl(self.store, self._inbox)
         self._connections = open_connections(
             connections,
-            secret_key,
             self.store,
             self.clock,
             lambda: self.public_url,
@@ -130,31 +130,30 @@ class Outlast:
         self.callbacks: Callbacks = self._callbacks
         self._runtime = Runtime(
             self.agents,
-            self._proxies,
             self.store,
             self.clock,
             deps,
             settings_of(Telemetry, "telemetry", telemetry),
             self._environment,
+            queue_limits.session_bytes,
         )
 
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
         """Build the router of messages to sessions and the routes of events out of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
-        everybody = {**agents, **self._proxies}
-        canceller = RemoteCanceller(everybody, store, lambda: self.public_url)
+        canceller = RemoteCanceller(agents, store, lambda: self.public_url)
         senders = ChannelSenders(channels, agents, store, clock)
-        self._hooks = Hooks(name for each in everybody.values() for name in each.tools)
+        self._hooks = Hooks(name for each in agents.values() for name in each.tools)
         settings = settings_of(WebhookSettings, "webhooks", webhooks)
-        poster = WebhookConsumer(everybody, settings, store, clock)
+        poster = WebhookConsumer(agents, settings, store, clock)
         self.webhooks = poster.settings
         # Hooks are added later; channels and remote agents are known here or never.
         others = [each for each in (senders, canceller) if not each.is_empty]
-        self._outbox = OutboxRoutes(everybody, (poster, self._hooks, *others))
+        self._outbox = OutboxRoutes(agents, (poster, self._hooks, *others))
         self._starter = SessionStarter(inbox, clock, self._outbox.cursors)
-        self.router = SessionRouter(agents, self._proxies, store, clock, inbox, self._starter)
-        self._channels = ChannelReceiver(channels, store, clock, self.router)
-        self._callbacks = Callbacks(everybody, store, clock, inbox, self.router.handle)
+        self._router = SessionRouter(agents, store, clock, inbox, self._starter)
+        self._channels = ChannelReceiver(channels, store, clock, self._router)
+        self._callbacks = Callbacks(agents, store, clock, inbox, self._router.handle)
         self._erasure = SessionEraser(store, inbox, canceller.all_below)
 
     # Life
@@ -170,7 +169,7 @@ class Outlast:
             raise InvalidInput("this app is open already")
         self._is_opening = True
         try:
-            self._stack = await self._open()
+            self._stack = await open_soon(self._open, self.settings, self.clock)
         finally:
             self._is_opening = False
 
@@ -197,12 +196,15 @@ class Outlast:
 
     def _environment(self) -> Environment:
         """Return what tools may reach: hooks and the app's address may have come late."""
-        known = {**self.agents, **self._proxies}
+        remotes = remotes_of(self.agents)
         agents = {
             name: ref_of(each, self._outbox.cursors(StartingSession(name)))
-            for name, each in known.items()
+            for name, each in self.agents.items()
         }
-        return Environment(self.public_url, agents, self._hooks.deciders, self._connections)
+        agents |= {name: remote.ref() for name, remote in remotes.items()}
+        return Environment(
+            self.public_url, agents, self._hooks.deciders, self._connections, remotes
+        )
 
     async def close(self) -> None:
         """Hand work back and close the store."""
@@ -261,7 +263,7 @@ class Outlast:
         and a turn that is open then fails. Its events are posted to the `webhook`.
         """
         self._check_open()
-        return await self.router.start(
+        return await self._router.start(
             NewSession(
                 agent=name_of(agent, self.agents),
                 message=message,
@@ -281,7 +283,7 @@ class Outlast:
         """Return a handle on a session that exists."""
         if not is_id(session_id) or await self.store.listing.session(session_id) is None:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
-        return self.router.handle(session_id)
+        return self._router.handle(session_id)
 
     async def send(
         self,
@@ -300,13 +302,13 @@ class Outlast:
         returns the first receipt. To a session whose id is known, `Session.send` sends.
         """
         self._check_open()
-        return await self.router.send(
+        return await self._router.send(
             to, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
         )
 
     async def find(self, key: Key, *, tenant: str = "default") -> str | None:
         """Return the id of the session that has a key, over or not; None if there is none."""
-        return await self.router.find(key, tenant)
+        return await self._router.find(key, tenant)
 
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it and of its children, for good.
@@ -345,14 +347,22 @@ class Outlast:
         tenant: str | None = None,
         agent: str | None = None,
         status: Status | None = None,
+        failed: bool = False,
+        code: str | None = None,
+        since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        """List sessions, newest first."""
+        """List sessions, newest first.
+
+        With `failed`, those whose last turn failed: with this `code`, at this instant or after it
+        (`timedelta`: so long ago at most). Each says why in its `failure`.
+        """
         return await self.store.listing.sessions(
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
             status=check_status(status),
+            failed=check_failed(failed, code, since, self.store.clock),
             before=check_sought("session", before),
             limit=check_limit(limit),
         )
@@ -387,9 +397,15 @@ class Outlast:
         return register
 
 
+async def start_described(app: Outlast, new: NewSession) -> Session[Any]:
+    """Start a session that is described whole: the server also says for how many it is started."""
+    return await app._router.start(new)
+
+
 def checked_queue(limits: QueueLimits) -> QueueLimits:
     """Return how many messages may wait, if these are numbers."""
     limits = group_of(QueueLimits, "queue_limits", limits)
     count_of("queue_limits.session", limits.session, least=0)
     count_of("queue_limits.tenant", limits.tenant, least=0)
+    count_of("queue_limits.session_bytes", limits.session_bytes, least=0)
     return limits

@@ -9,9 +9,18 @@ import time
 
 from ulid import ULID
 
+BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has a clock for that; macOS counts suspended time in this one, which `monotonic` does not
+read there."""
+
 
 class Clock:
-    """Real time, real chance."""
+    """Real time, real chance.
+
+    A clock that `is_shared` is a test's: a database server goes by it as well.
+    """
+
+    is_shared = False
 
     def now(self) -> int:
         """Return the time in milliseconds since the epoch."""
@@ -20,6 +29,10 @@ class Clock:
     def monotonic(self) -> float:
         """Return seconds that never go back, for measuring spans."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Return seconds that never go back, and that count while the machine is suspended."""
+        return time.clock_gettime(BOOTTIME)
 
     def new_id(self, prefix: str) -> str:
         """Return a new id that sorts by the time it was made: `ses_01J…`."""

@@ -6,12 +6,15 @@
     │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
     │   ├── UnknownConnection · UnknownChannel
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
-    │   ├── CursorAhead · InvalidSignature · InvalidUrl (AddressRefused)
+    │   ├── InvalidSignature · InvalidUrl (AddressRefused)
+    │   ├── HistoryGone         a reader's cursor is of a log that is not there any more
+    │   │   └── CursorAhead     because the log ends before it
     │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
     │       └── OutputChanged   what was answered is not of the output type of today
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
-    │   ├── SessionOver · SessionErased · NothingToRetry · TaskCannotWait · NotAnApprover
+    │   ├── SessionTooLarge · SessionOver · SessionErased · NothingToRetry
+    │   ├── TaskCannotWait · NotAnApprover
     │   └── NotInTransaction · StillWaiting
     ├── StoreError              the database
     │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
@@ -19,6 +22,7 @@
     ├── Unreachable             a receiver outside gave no answer
     ├── ProviderRefused         a connection's provider said no
     ├── ServerUnavailable       the client found no server that answers
+    ├── InvalidServerAnswer     a server answered with more, or with something else, than is taken
     ├── SessionError            raised by `Result.unwrap()` for a turn that did not succeed
     │   └── DeadlineExceeded    because its deadline had passed
     └── ToolError               raised by tools: a failure that the model sees
@@ -112,7 +116,11 @@ class NotEncodable(InvalidInput):
     code = "NOT_ENCODABLE"
 
 
-class CursorAhead(InvalidInput):
+class HistoryGone(InvalidInput):
+    code = "HISTORY_GONE"
+
+
+class CursorAhead(HistoryGone):
     code = "CURSOR_AHEAD"
 
 
@@ -158,6 +166,10 @@ class NoActiveSession(Conflict):
 
 class QueueFull(Conflict):
     code = "QUEUE_FULL"
+
+
+class SessionTooLarge(Conflict):
+    code = "SESSION_TOO_LARGE"
 
 
 class SessionOver(Conflict):
@@ -226,6 +238,10 @@ class ProviderRefused(OutlastError):
 
 class ServerUnavailable(OutlastError):
     code = "SERVER_UNAVAILABLE"
+
+
+class InvalidServerAnswer(OutlastError):
+    code = "INVALID_SERVER_ANSWER"
 
 
 class StillWaiting(Conflict):

@@ -3,7 +3,8 @@
 Made by the app, which says when; each is stopped by the stack that it is given.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from inspect import isclass, iscoroutine
 from typing import Any, cast
@@ -13,11 +14,13 @@ from outlast.agents.model.pydantic_ai import client_of, prepare
 from outlast.agents.registry import Agents, name_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.executor import AgentExecutor
+from outlast.agents.runtime.loop_watch import LoopWatch
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.clock import Clock
+from outlast.core.instant import seconds
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
-from outlast.errors import InvalidDefinition
+from outlast.errors import InvalidDefinition, StoreUnavailable
 from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.dispatcher import OutboxDispatcher
 from outlast.integration.outbox.settings import WebhookSettings
@@ -26,7 +29,10 @@ from outlast.integration.schedule.schedules import Schedules
 from outlast.integration.telemetry import Telemetry
 from outlast.integration.telemetry.instrument import Instruments
 from outlast.integration.telemetry.traced import TracedExecutor, TracedStore
+from outlast.log_context import get_logger
 from outlast.store import Store
+
+log = get_logger("outlast.engine")
 
 Deps = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -37,20 +43,20 @@ class Runtime:
     def __init__(
         self,
         agents: Agents,
-        proxies: Agents,
         store: Store,
         clock: Clock,
         deps: Deps | None,
         telemetry: Telemetry | None,
         environment: Callable[[], Environment],
+        session_bytes: int = 0,
     ) -> None:
-        self._agents = {**agents, **proxies}
-        self._proxies = proxies
+        self._agents = agents
         self._store = store
         self._clock = clock
         self._deps = checked_deps(deps)
         self._telemetry = telemetry
         self._environment = environment
+        self._session_bytes = session_bytes
 
     async def create_worker(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
         """Return a worker that has all it needs, and has not begun.
@@ -58,28 +64,31 @@ class Runtime:
         Raises InvalidDefinition for an agent whose model cannot be had here: a worker without it
         would fail every session that it takes.
         """
-        clients = {name: client_of(self._agents[name]) for name in self._served(settings.agents)}
+        names = settings.agents or self._agents
+        served = dict.fromkeys(name_of(name, self._agents) for name in names)
+        clients = {name: client_of(self._agents[name]) for name in served}
         for name, client in clients.items():
             stack.push_async_callback(client.close)
             await prepare(client, name)
         deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
-        return self._observed_worker(self._executors(clients, deps), settings)
+        watch = LoopWatch(self._clock)
+        watch.start()
+        stack.callback(watch.stop)
+        return self._observed_worker(self._executors(clients, deps, watch), settings, watch)
 
-    def _served(self, names: Sequence[str]) -> list[str]:
-        """Return the agents that this process serves: those named with their proxies, or all."""
-        served = [name_of(name, self._agents) for name in names or self._agents]
-        remotes = [remote for name in served for remote in self._agents[name].elsewhere]
-        return list(dict.fromkeys([*served, *(each for each in remotes if each in self._proxies)]))
-
-    def _executors(self, clients: Mapping[str, ModelClient], deps: Any) -> dict[str, AgentExecutor]:
+    def _executors(
+        self, clients: Mapping[str, ModelClient], deps: Any, watch: LoopWatch
+    ) -> dict[str, AgentExecutor]:
         threads, environment = ToolThreads(), self._environment()
         return {
-            name: AgentExecutor(self._agents[name], client, deps, threads, self._clock, environment)
+            name: AgentExecutor(
+                self._agents[name], client, deps, threads, self._clock, environment, watch
+            )
             for name, client in clients.items()
         }
 
     def _observed_worker(
-        self, executors: Mapping[str, AgentExecutor], settings: WorkerSettings
+        self, executors: Mapping[str, AgentExecutor], settings: WorkerSettings, watch: LoopWatch
     ) -> Worker:
         """Return a worker, traced with OpenTelemetry unless telemetry is off."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
@@ -90,7 +99,14 @@ class Runtime:
             for name, executor in executors.items()
         }
         store: Store = TracedStore(self._store, to) if to else self._store
-        return Worker(store, observed, self._clock, settings)
+        return Worker(
+            store,
+            observed,
+            self._clock,
+            settings,
+            session_bytes=self._session_bytes,
+            counts=watch.counts,
+        )
 
     def start_outbox(
         self, routes: OutboxRoutes, settings: WebhookSettings, stack: AsyncExitStack
@@ -106,10 +122,32 @@ class Runtime:
     ) -> None:
         """Start the scheduler, where there are schedules to keep."""
         if schedules.schedules:
-            interval = min(INTERVAL, INTERVAL * settings.poll)
+            interval = min(INTERVAL, INTERVAL * seconds(settings.poll))
             scheduler = Scheduler(self._store, self._clock, schedules, interval)
             scheduler.start()
             stack.push_async_callback(scheduler.stop)
+
+
+async def open_soon(
+    open_all: Callable[[], Awaitable[AsyncExitStack]],
+    settings: WorkerSettings | None,
+    clock: Clock,
+) -> AsyncExitStack:
+    """Open; a worker waits for a store that takes no connection now, for as long as it takes.
+
+    Each try begins anew: workers that kept the connections they got would wait for each other.
+    """
+    is_told = False
+    while True:
+        try:
+            return await open_all()
+        except StoreUnavailable as error:
+            if settings is None or not error.details.get("retry"):
+                raise
+            if not is_told:
+                log.warning("the worker waits for the store", extra={"reason": error.message})
+            is_told = True
+        await asyncio.sleep(clock.jitter(seconds(settings.poll)))
 
 
 DEPS = "deps is a function that returns an async context manager (see contextlib), "

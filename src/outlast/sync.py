@@ -26,9 +26,11 @@ from outlast.agents.agent import Agent
 from outlast.agents.runtime.context import Slice
 from outlast.app import Outlast
 from outlast.core.event import Event
+from outlast.core.lane import SessionMode, Status
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN
 from outlast.errors import InvalidInput, StoreUnavailable
+from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.inbound import ReceivedRequest
 from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.connection.control import ConnectionControl
@@ -36,13 +38,14 @@ from outlast.integration.connection.oauth_callback import SignInOutcome
 from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.log.explain import Explanation
+from outlast.session.bulk import BulkControl, BulkRetry
 from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.handle import Receipt, Session
-from outlast.session.listing import Status, WorkerControl
+from outlast.session.listing import WorkerControl
 from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
 from outlast.session.router import Key, Token
-from outlast.session.start import SessionMode, Webhook
+from outlast.session.start import Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
 __all__ = ["SyncOutlast", "SyncReceipt", "SyncSession", "opened"]
@@ -258,7 +261,7 @@ class SyncSession(Bridge[Session[Out]]):
 
     def events(
         self,
-        after: int = 0,
+        after: int | str = 0,
         *,
         follow: bool = True,
         internals: bool = False,
@@ -297,6 +300,10 @@ class SyncSession(Bridge[Session[Out]]):
 class SyncCallbacks(Bridge[Callbacks]):
     """`Callbacks` for sync code."""
 
+    def check(self, token: str) -> None:
+        """Raise UnknownCallback unless the address was given out, used or not."""
+        self._thread.run(self._target.check(token))
+
     def receive(
         self,
         token: str,
@@ -311,6 +318,10 @@ class SyncCallbacks(Bridge[Callbacks]):
 
 class SyncChannelReceiver(Bridge[ChannelReceiver]):
     """`ChannelReceiver` for sync code."""
+
+    def check(self, name: str) -> Channel:
+        """Return a channel, or raise UnknownChannel: before what was posted to it is read."""
+        return self._target.check(name)
 
     def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
         """Bring what was posted to a channel to its session, and say what became of it."""
@@ -375,6 +386,32 @@ class SyncScheduleControl(Bridge[ScheduleControl]):
         self._thread.run(self._target.resume(schedule))
 
 
+class SyncBulkControl(Bridge[BulkControl]):
+    """`BulkControl` for sync code."""
+
+    def retry(
+        self,
+        *,
+        code: str | None = None,
+        agent: str | None = None,
+        since: datetime | timedelta | None = None,
+        tenant: str | None = None,
+        principal: str = "",
+        dry_run: bool = False,
+    ) -> BulkRetry:
+        """Try failed turns again from where they failed: all, or those that failed so."""
+        return self._thread.run(
+            self._target.retry(
+                code=code,
+                agent=agent,
+                since=since,
+                tenant=tenant,
+                principal=principal,
+                dry_run=dry_run,
+            )
+        )
+
+
 class SyncWorkerControl(Bridge[WorkerControl]):
     """`WorkerControl` for sync code."""
 
@@ -413,6 +450,10 @@ class SyncWorkerControl(Bridge[WorkerControl]):
 
 class SyncOutlast(Bridge[Outlast]):
     """`Outlast` for sync code."""
+
+    @property
+    def bulk(self) -> SyncBulkControl:
+        return SyncBulkControl(self._target.bulk, self._thread)
 
     @property
     def callbacks(self) -> SyncCallbacks:
@@ -525,12 +566,22 @@ class SyncOutlast(Bridge[Outlast]):
         tenant: str | None = None,
         agent: str | None = None,
         status: Status | None = None,
+        failed: bool = False,
+        code: str | None = None,
+        since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first."""
         return self._thread.run(
             self._target.sessions(
-                tenant=tenant, agent=agent, status=status, before=before, limit=limit
+                tenant=tenant,
+                agent=agent,
+                status=status,
+                failed=failed,
+                code=code,
+                since=since,
+                before=before,
+                limit=limit,
             )
         )

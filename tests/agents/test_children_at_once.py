@@ -24,26 +24,20 @@ def an_agent(name: str, *script: ScriptedReply, **options: Any) -> Agent[Any, An
 
 
 async def by_gather(ctx: Context[Any]) -> list[str]:
-    return list(await asyncio.gather(*(ctx.agent(name).ask("go") for name in "abc")))
+    return list(await ctx.gather(*(ctx.agent(name).ask("go") for name in "abc")))
 
 
-async def by_task_group(ctx: Context[Any]) -> list[str]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ctx.agent(name).ask("go")) for name in "abc"]
-    return [task.result() for task in tasks]
+async def by_names(ctx: Context[Any]) -> list[str]:
+    asked = {name: ctx.agent(name).ask("go") for name in "abc"}
+    return list((await ctx.gather(**asked)).values())
 
 
-async def by_nested_groups(ctx: Context[Any]) -> list[str]:
-    async with asyncio.TaskGroup() as group:
-        first = group.create_task(ctx.agent("a").ask("go"))
-        others = group.create_task(by_gather_of_two(ctx))
-    return [first.result(), *others.result()]
+async def by_nested_gathers(ctx: Context[Any]) -> list[str]:
+    async def others() -> list[str]:
+        return list(await ctx.gather(*(ctx.agent(name).ask("go") for name in "bc")))
 
-
-async def by_gather_of_two(ctx: Context[Any]) -> list[str]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ctx.agent(name).ask("go")) for name in "bc"]
-    return [task.result() for task in tasks]
+    [first, rest] = await ctx.gather(ctx.agent("a").ask("go"), others)
+    return [first, *rest]
 
 
 def asker(ask: Ask) -> Any:
@@ -54,7 +48,7 @@ def asker(ask: Ask) -> Any:
     return survey
 
 
-WAYS = [by_gather, by_task_group, by_nested_groups]
+WAYS = [by_gather, by_names, by_nested_gathers]
 
 
 @pytest.mark.parametrize("ask", WAYS)
@@ -118,7 +112,7 @@ async def test_what_a_tool_does_not_wait_for_any_more_is_ended_with_it() -> None
     async def first_of(ctx: Context[Any]) -> list[str]:
         try:
             both = (ctx.agent(name).ask("go") for name in ("hasty", "slow"))
-            return list(await asyncio.gather(*both))
+            return list(await ctx.gather(*both))
         except SubagentError:
             return ["gave up"]
 
@@ -161,7 +155,7 @@ async def test_one_may_end_while_the_tool_goes_on_with_what_another_has_said() -
 
     async def in_two_ways(ctx: Context[Any]) -> list[str]:
         runs.append(1)
-        return list(await asyncio.gather(ctx.agent("a").ask("go"), second(ctx)))
+        return list(await ctx.gather(ctx.agent("a").ask("go"), second(ctx)))
 
     a, b = an_agent("a", say("a")), an_agent("b", call("dawdle"), say("b"), tools=[dawdle])
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(in_two_ways)])
@@ -190,7 +184,7 @@ async def test_what_goes_on_beside_when_the_tool_has_stopped_is_done_once(pause:
         return str(await ctx.agent("b").ask("go"))
 
     async def with_work(ctx: Context[Any]) -> list[str]:
-        return list(await asyncio.gather(ctx.agent("a").ask("go"), work(ctx)))
+        return list(await ctx.gather(ctx.agent("a").ask("go"), work(ctx)))
 
     a, b = an_agent("a", call("dawdle"), say("a"), tools=[dawdle]), an_agent("b", say("b"))
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(with_work)])
@@ -213,8 +207,13 @@ async def test_what_the_tool_makes_of_a_wait_that_is_still_open_is_not_its_resul
         return "at last"
 
     async def whatever_comes(ctx: Context[Any]) -> list[str]:
-        asked = [ctx.agent(name).ask("go") for name in "ab"]
-        return [str(each) for each in await asyncio.gather(*asked, return_exceptions=True)]
+        async def whatever(name: str) -> str:
+            try:
+                return str(await ctx.agent(name).ask("go"))
+            except BaseException as error:  # noqa: BLE001 - what a tool should not do
+                return str(error)
+
+        return list(await ctx.gather(*map(whatever, "ab")))
 
     a, b = an_agent("a", say("a")), an_agent("b", call("dawdle"), say("b"), tools=[dawdle])
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(whatever_comes)])
@@ -233,11 +232,8 @@ async def test_a_tool_may_take_the_first_answer_and_leave_the_others() -> None:
         return "paid"
 
     async def the_first(ctx: Context[Any]) -> list[str]:
-        tasks = [asyncio.create_task(ctx.agent(name).ask("go")) for name in ("quick", "slow")]
-        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in others:
-            task.cancel()
-        return [task.result() for task in done]
+        came = await ctx.first(*(ctx.agent(name).ask("go") for name in ("quick", "slow")))
+        return [came.value]
 
     quick = an_agent("quick", say("here"))
     slow = an_agent("slow", call("pay"), say("done"), tools=[pay])
@@ -255,7 +251,7 @@ async def test_of_chains_that_go_on_side_by_side_each_gets_its_own_answers() -> 
         return f"{said}, then {await ctx.agent(second).ask(f'after {said}')}"
 
     async def two_chains(ctx: Context[Any]) -> list[str]:
-        return list(await asyncio.gather(chain(ctx, "a", "c"), chain(ctx, "b", "d")))
+        return list(await ctx.gather(chain(ctx, "a", "c"), chain(ctx, "b", "d")))
 
     helpers = [an_agent(name, say(f"{name}'s")) for name in "abcd"]
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(two_chains)])
@@ -268,7 +264,7 @@ async def test_of_chains_that_go_on_side_by_side_each_gets_its_own_answers() -> 
         assert sorted(called) == ["a", "b", "c", "d"]
 
 
-async def test_tasks_that_race_each_other_keep_their_own_answers() -> None:
+async def test_branches_that_race_each_other_keep_their_own_answers() -> None:
     runs: list[int] = []
 
     async def in_another_order_each_time(ctx: Context[Any]) -> list[str]:
@@ -284,8 +280,8 @@ async def test_tasks_that_race_each_other_keep_their_own_answers() -> None:
                 go[names[-1]].set()
 
         go[names[0]].set()
-        both = await asyncio.gather(*map(in_its_turn, "ab"), return_exceptions=True)
-        return [str(each) for each in both]
+        both = await ctx.gather(**{name: in_its_turn(name) for name in names})
+        return [both[name] for name in "ab"]
 
     def echoed(request: ModelRequest) -> ScriptedReply:
         [heard] = request.view.messages
@@ -302,12 +298,13 @@ async def test_tasks_that_race_each_other_keep_their_own_answers() -> None:
         assert len(await the(session, "subagent.called")) == 2
 
 
-async def test_what_is_asked_one_after_the_other_may_be_worded_anew_in_every_run() -> None:
+async def test_what_is_asked_under_a_name_may_be_worded_anew_in_every_run() -> None:
     runs: list[int] = []
 
     async def reworded(ctx: Context[Any]) -> list[str]:
         runs.append(1)
-        return [await ctx.agent(name).ask(f"for the {len(runs)}th time") for name in "aab"]
+        words = f"for the {len(runs)}th time"
+        return [await ctx.agent(name).ask(words, name="again") for name in "aab"]
 
     a, b = an_agent("a", say("a")), an_agent("b", say("b"))
     boss = an_agent("boss", call("survey"), say("done"), tools=[asker(reworded)])

@@ -22,12 +22,13 @@ from outlast.agents.model.client import (
     FinishedAnswer,
     KeepAlive,
     ModelFailure,
+    ModelPiece,
     ModelRequest,
-    Said,
     TextPiece,
     ToolCallPiece,
 )
 from outlast.clock import Clock
+from outlast.core.instant import milliseconds_at
 from outlast.core.message import ModelAnswer, Text, ToolCall, UserMessage, text_of
 from outlast.core.record import Failure, MessageDelta
 from outlast.core.result import Usage
@@ -39,7 +40,7 @@ from outlast.testing.wrapped_store import WrappedStore
 
 
 class Hasty(Clock):
-    """Real time, and no patience between two tries."""
+    """Real time, and no pause between two tries."""
 
     def jitter(self, most: float) -> float:
         return 0.0
@@ -68,20 +69,23 @@ async def test_the_pause_between_two_tries_grows() -> None:
         pauses = []
         for times in (1, 2):
             retrying = await until(session, "model.retrying", times)
-            pauses.append(retrying.data["not_before"] - clock.now())
-            clock.set(retrying.data["not_before"])
+            again_at = milliseconds_at(retrying.data["not_before"])
+            pauses.append(again_at - clock.now())
+            clock.set(again_at)
         await session.wait()
 
         assert 250 <= pauses[0] <= 500 <= pauses[1] <= 1000
 
 
-async def test_tries_that_are_used_up_fail_the_turn_and_leave_the_session_open() -> None:
-    async with running(agent([flaky(4)]), clock=Hasty()) as app:
+async def test_without_patience_tries_that_are_used_up_fail_the_turn_and_no_more() -> None:
+    options = ModelOptions(provider_patience=0)
+    async with running(agent([flaky(4)], model_options=options), clock=Hasty()) as app:
         session = await app.start("a", "hi")
         result = await session.wait()
 
         assert (result.status, result.error.code) == ("failed", "SCRIPTED")
-        assert (await types_of(session))[-4:] == [
+        assert (await types_of(session))[-5:] == [
+            "provider.unavailable",
             "step.failed",
             "turn.failed",
             "delivery.settled",
@@ -93,13 +97,93 @@ async def test_tries_that_are_used_up_fail_the_turn_and_leave_the_session_open()
 
 
 async def test_the_number_of_tries_is_the_agents_to_say() -> None:
-    async with running(
-        agent([flaky(9)], model_options=ModelOptions(max_attempts=2)), clock=Hasty()
-    ) as app:
+    options = ModelOptions(max_attempts=2, provider_patience=0)
+    async with running(agent([flaky(9)], model_options=options), clock=Hasty()) as app:
         session = await app.start("a", "hi")
         await session.wait()
 
         assert len(await the(session, "model.retrying")) == 1
+
+
+async def test_after_its_tries_a_model_call_waits_for_the_provider_and_readers_hear_it_once() -> (
+    None
+):
+    options = ModelOptions(max_attempts=2)
+    async with at_standstill(agent([flaky(7)], model_options=options)) as (app, clock):
+        session = await app.start("a", "hi")
+        retrying = await until(session, "model.retrying")
+        clock.set(milliseconds_at(retrying.data["not_before"]))
+        gone = await until(session, "provider.unavailable")
+        assert not gone.data.get("blocked")
+        pauses = []
+        not_before = milliseconds_at(gone.data["not_before"])
+        for times in range(1, 7):
+            pauses.append(not_before - clock.now())
+            clock.set(not_before)
+            if times < 6:
+                again = await until(session, "provider.still_unavailable", times, internals=True)
+                not_before = milliseconds_at(again.data["not_before"])
+
+        assert (await session.wait()).output == "there"
+        assert all(before <= 60_000 for before in pauses)
+        assert pauses[0] <= 4_000 < 15_000 < pauses[-1]
+        [back] = await the(session, "provider.available")
+        assert (back.data["attempts"], back.data["since"]) == (6, gone.data["since"])
+        types = await types_of(session)
+        assert types.count("provider.unavailable") == types.count("session.resumed") == 1
+        assert types.count("session.waiting") == 2  # for the provider, and for a message
+
+
+async def test_what_somebody_has_to_mend_is_waited_for_from_the_first_failure_on() -> None:
+    rejected = ScriptedError("blocked", "wrong key")
+    replies = ScriptedReply(text="there", fails=(rejected,) * 3)
+    async with at_standstill(agent([replies])) as (app, clock):
+        session = await app.start("a", "hi")
+        gone = await until(session, "provider.unavailable")
+        assert gone.data["blocked"]
+        assert milliseconds_at(gone.data["not_before"]) == clock.now() + 60_000
+        clock.advance(60_000)
+        await until(session, "provider.still_unavailable", internals=True)
+        clock.advance(60_000)
+        await until(session, "provider.still_unavailable", 2, internals=True)
+        clock.advance(60_000)
+
+        assert (await session.wait()).output == "there"
+        assert await the(session, "model.retrying") == []
+
+
+async def test_an_outage_that_was_given_up_costs_a_later_message_no_tries_and_no_patience() -> None:
+    def script(request: ModelRequest) -> ScriptedReply:
+        last = request.view.messages[-1]
+        assert isinstance(last, UserMessage)
+        return flaky(99, kind="blocked") if text_of(last.content) == "hi" else flaky(1)
+
+    options = ModelOptions(provider_patience=60)
+    async with at_standstill(agent(script, model_options=options)) as (app, clock):
+        session = await app.start("a", "hi")
+        await until(session, "session.waiting")
+        clock.advance(60_000)
+        assert (await session.wait()).status == "failed"
+
+        clock.advance(7 * 86_400_000)
+        receipt = await session.send("are you back?")
+        retrying = await until(session, "model.retrying")
+        clock.set(milliseconds_at(retrying.data["not_before"]))
+        assert (await receipt.result()).output == "there"
+
+
+async def test_a_task_whose_turn_failed_rests_and_can_be_retried() -> None:
+    replies = [flaky(1, kind="recoverable")]
+    async with running(agent(lambda _: replies.pop() if replies else say("fine"))) as app:
+        session = await app.start("a", "hi", mode="task", continuation_token="ticket")
+        failed = await session.wait()
+        assert (failed.status, failed.error.code) == ("failed", "SCRIPTED")
+        assert (await types_of(session))[-1] == "session.waiting"
+        assert (await the(session, "session.waiting"))[-1].data["wait"] == ("retry",)
+        assert (await session.info()).over == ""
+
+        assert (await (await session.retry()).result()).output == "fine"
+        assert (await types_of(session))[-1] == "session.completed"
 
 
 async def test_a_failure_that_a_follow_up_can_mend_is_not_tried_again_by_itself() -> None:
@@ -121,13 +205,15 @@ async def test_a_long_retry_after_parks_the_lane_and_counts_nothing() -> None:
         clock,
     ):
         session = await app.start("a", "hi")
-        for times in range(1, 7):
-            waiting = await until(session, "session.waiting", times)
-            assert waiting.data["wait"] == ("provider",)
-            assert (await session.info()).lanes[0].worker == ""
+        waiting = await until(session, "session.waiting")
+        assert waiting.data["wait"] == ("provider",)
+        for times in range(1, 6):
             clock.advance(minute)
+            await until(session, "provider.still_unavailable", times, internals=True)
+        clock.advance(minute)
 
         assert (await session.wait()).output == "there"
+        assert await the(session, "model.retrying") == []
 
 
 async def test_time_parked_for_the_provider_is_no_active_time() -> None:
@@ -169,7 +255,7 @@ class Stubborn(ScriptedModel):
 
     may_end: asyncio.Event
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         while request.attempt == 1 and not self.may_end.is_set():
             try:
                 await self.may_end.wait()
@@ -243,7 +329,7 @@ class Muddled(ScriptedModel):
         super().__init__([])
         self._said = said
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         if text_of(request.view.messages[-1].content) == "and now?":
             yield FinishedAnswer((Text("here"),))
         yield self._said
@@ -327,6 +413,37 @@ async def test_a_cut_off_answer_is_gone_on_with() -> None:
         ]
         [aborted] = await the(session, "message.aborted")
         assert aborted.data["kept"]
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+async def test_a_continued_answer_is_one_whole_answer_to_everybody(cuts: int) -> None:
+    def reply(request: ModelRequest) -> ScriptedReply:
+        if text_of(request.view.messages[-1].content) == "and then?":
+            return say("bye")
+        said = "abcdef"[2 * (request.attempt - 1) :]
+        return cut(said, after=2) if request.attempt <= cuts else say(said)
+
+    model = Watched(reply)
+    async with running(Agent("a", model), clock=Hasty()) as app:
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "abcdef"
+        events = [event async for event in session.events(follow=False)]
+        for start in (0, *(event.offset for event in events)):
+            read = [event async for event in session.events(start, follow=False)]
+            for event in read:
+                if event.type == "message.completed":
+                    assert event.data["parts"] == ({"kind": "text", "text": "abcdef"},)
+        assert await session.history() == [
+            UserMessage((Text("hi"),)),
+            ModelAnswer((Text("abcdef"),)),
+        ]
+
+        await (await session.send("and then?")).result()
+        assert model.seen[-1] == [
+            UserMessage((Text("hi"),)),
+            ModelAnswer((Text("abcdef"),)),
+            UserMessage((Text("and then?"),)),
+        ]
 
 
 async def test_a_cut_off_answer_is_started_again_where_the_agent_says_so() -> None:
@@ -418,7 +535,7 @@ async def test_hooks_that_take_their_time_to_decide_cost_no_answer() -> None:
 class Deaf(Stubborn):
     """A client that does not stop, having said more than is in the log."""
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         if request.attempt > 1:
             for _ in range(30):
                 await asyncio.sleep(0.04)  # longer than what the first said may wait, in all

@@ -1,10 +1,16 @@
 import asyncio
 import logging
 import threading
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scene import running, until
 
+from outlast import Agent, Context, tool
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
+from outlast.testing.scripted import ScriptedModel, call, say
 
 
 class Line:
@@ -120,3 +126,81 @@ def test_that_all_threads_are_taken_is_said_once_for_a_line(
 
     [record] = caplog.records
     assert "all threads are taken" in record.message
+
+
+# Shares
+
+
+def test_a_free_thread_goes_to_the_tenant_that_has_the_fewest() -> None:
+    threads, told = ToolThreads(3), list[str]()
+
+    def ask(tenant: str, number: int) -> ThreadSlot:
+        return threads.place(lambda: told.append(f"{tenant}{number}"), tenant)
+
+    a = [ask("a", number) for number in range(6)]
+    b = [ask("b", number) for number in range(2)]
+    c = [ask("c", 0)]
+    assert [place.is_taken for place in a] == [True] * 3 + [False] * 3
+    assert not any(place.is_taken for place in (*b, *c))
+
+    for place in a[:3]:
+        place.leave()
+
+    assert told == ["b0", "c0", "a3"]
+    c[0].leave()
+    assert told[3:] == ["a4"]  # it has waited for longer than b1, and has as many
+    a[3].leave()
+    a[4].leave()
+    assert told[4:] == ["a5", "b1"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 30)), max_size=60))
+def test_no_tenant_gets_a_thread_while_another_with_fewer_waits(
+    steps: list[tuple[str, bool, int]],
+) -> None:
+    threads = ToolThreads(4)
+    places: list[ThreadSlot] = []
+
+    def taken(tenant: str) -> int:
+        return sum(place.is_taken for place in places if place.tenant == tenant)
+
+    for tenant, comes, chosen in steps:
+        before = [place for place in places if place.is_taken]
+        if comes or not places:
+            places.append(threads.place(lambda: None, tenant))
+        else:
+            places.pop(chosen % len(places)).leave()
+        waiting = {place.tenant for place in places if not place.is_taken}
+        for place in places:
+            if place.is_taken and place not in before:
+                assert all(taken(place.tenant) - 1 <= taken(each) for each in waiting)
+        assert sum(place.is_taken for place in places) == min(4, len(places))
+
+
+async def test_a_tool_of_another_tenant_does_not_wait_behind_all_of_one_tenants() -> None:
+    gate, order = threading.Event(), list[str]()
+
+    @tool
+    def slow(ctx: Context[Any]) -> str:
+        gate.wait()
+        return "done"
+
+    @tool
+    def quick(ctx: Context[Any]) -> str:
+        order.append(ctx.session.tenant)
+        return "done"
+
+    script = [call("slow"), call("quick"), say("ok")]
+    greedy = Agent("greedy", ScriptedModel(script), tools=[slow, quick])
+    modest = Agent("modest", ScriptedModel([call("quick"), say("ok")]), tools=[quick])
+    async with running(greedy, modest) as app:
+        many = [await app.start("greedy", "go", tenant="a") for _ in range(70)]
+        for session in many[:64]:
+            await until(session, "tool.started")
+        other = await app.start("modest", "go", tenant="b")
+        await until(other, "tool.requested")
+        gate.set()
+        for session in (*many, other):
+            await session.wait()
+
+        assert order.index("b") == 0

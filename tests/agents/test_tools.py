@@ -28,6 +28,7 @@ from outlast import (
     tool,
 )
 from outlast.agents.tool import Tool
+from outlast.core.instant import milliseconds_at
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import call, calls, say
 
@@ -256,7 +257,8 @@ async def test_a_tool_is_tried_again_by_itself_after_growing_pauses(error: Excep
 
 async def pass_pause(session: Session[Any], clock: ManualClock, failed: int) -> int:
     """Let the pause go by that follows on a tool's n-th failure; return how long it was, in ms."""
-    again_at: int = (await seen(session, "tool.failed", failed))[-1].data["again_at"]
+    *_, last = await seen(session, "tool.failed", failed)
+    again_at = milliseconds_at(last.data["again_at"])
     pause = again_at - clock.now()
     clock.set(again_at)
     return pause
@@ -977,36 +979,40 @@ async def test_a_step_that_raised_is_the_same_step_when_it_is_tried_again() -> N
         assert done == ["one", "one again", "two"]
 
 
-@pytest.mark.parametrize("is_over", [False, True], ids=["at once", "while the first goes on"])
-async def test_two_steps_of_one_name_in_tasks_that_run_at_once_are_refused(is_over: bool) -> None:
+async def test_steps_of_one_name_in_branches_are_told_apart_by_their_branch() -> None:
     sent: list[str] = []
-    is_sent = asyncio.Event()
 
-    async def send(to: str) -> None:
+    async def send(to: str) -> str:
         sent.append(to)
-        await asyncio.sleep(0 if is_over else 0.01)
+        await asyncio.sleep(0.01)
+        return f"{to} got it"
 
     @tool
+    async def mail(ctx: Context) -> dict[str, str]:
+        both = {to: ctx.step("send", send, to) for to in (sent and "ba") or "ab"}
+        got = await ctx.gather(**both)
+        await ctx.sleep(timedelta(milliseconds=1))
+        return got
+
+    async with running(agent([call("mail"), say("done")], tools=[mail])) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert await results_of(session) == ['{"b":"b got it","a":"a got it"}']
+        assert sent == ["a", "b"]
+
+
+async def test_a_step_within_a_step_of_its_name_is_refused() -> None:
+    @tool
     async def mail(ctx: Context) -> None:
-        async def first() -> None:
-            await ctx.step("send", send, "a")
-            is_sent.set()
-            await asyncio.sleep(0.01)
-
-        async def second() -> None:
-            if is_over:
-                await is_sent.wait()
-            await ctx.step("send", send, "b")
-
-        await asyncio.gather(first(), second())
+        await ctx.step("send", lambda: ctx.step("send", lambda: "sent"))
 
     async with running(agent([call("mail"), say("sorry")], tools=[mail])) as app:
         session = await app.start("a", "go")
         await session.wait()
 
         [told] = await results_of(session)
-        assert "two steps are done at once under one name, 'send'" in told
-        assert sent == ["a"]
+        assert "the step 'send' is done within a step of the same name" in told
 
 
 async def test_a_tool_may_sleep_for_days_and_holds_nothing_meanwhile() -> None:

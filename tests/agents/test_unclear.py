@@ -89,8 +89,8 @@ async def test_a_look_at_one_attempt_is_not_taken_for_what_became_of_another(
 
     async def was_it_paid(ctx: Context, args: dict[str, Any]) -> Any:
         looking = ctx.step("look", look)
-        found = (await asyncio.gather(looking))[0] if together else await looking
-        await asyncio.gather(ctx.sleep(timedelta(milliseconds=1)))
+        found = (await ctx.gather(looking))[0] if together else await looking
+        await ctx.gather(ctx.sleep(timedelta(milliseconds=1)))
         return "paid, says the bank" if found else NotDone
 
     @tool(on_interrupt=was_it_paid, timeout=0.05)

@@ -1,11 +1,10 @@
 import asyncio
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scene import agent, at_standstill, results_of, running, the, types_of, until
+from scene import Watched, agent, at_standstill, results_of, running, the, types_of, until
 
 from outlast import Agent, Context, Limits, Option, Outlast, OutlastError, Request, Session, tool
 from outlast.core.instant import date_of
@@ -328,6 +327,16 @@ async def test_without_anybody_to_ask_a_call_that_needs_approval_is_denied() -> 
         assert await the(session, "request.opened") == []
 
 
+async def test_the_model_is_offered_to_ask_only_where_somebody_can_be_asked() -> None:
+    model = Watched([say("done"), say("done")])
+    async with running(Agent("a", model, ask_question=True)) as app:
+        await (await app.start("a", "go")).wait()
+        await (await app.start("a", "go", capabilities={"request_input": False})).wait()
+
+    offered = [[spec.name for spec in request.tools] for request in model.requests]
+    assert offered == [["ask_question"], []]
+
+
 async def test_without_anybody_to_ask_a_question_of_a_tool_fails_it() -> None:
     script = [call("ask_question", question="Which?"), say("sorry")]
     async with running(agent(script, ask_question=True)) as app:
@@ -504,28 +513,6 @@ async def test_other_arguments_are_no_repeat() -> None:
     async with running(agent([pays(5), pays(6), say("done")], tools=[pay])) as app:
         session = await app.start("a", "go")
         assert (await session.wait()).output == "done"
-
-
-async def test_a_call_that_looks_again_and_again_does_so_ever_less_often_and_remembers_little() -> (
-    None
-):
-    @tool(on_interrupt="rerun")
-    async def look(ctx: Context) -> list[str]:
-        if ctx.attempt < 8:
-            second, four = timedelta(seconds=1), timedelta(seconds=4)
-            raise await ctx._waiting.pause("news", ctx.attempt // 6, first=second, longest=four)
-        return sorted(ctx._call.memo)
-
-    async with at_standstill(agent([call("look"), say("done")], tools=[look])) as (app, clock):
-        session = await app.start("a", "go")
-        for place, seconds in enumerate((1, 2, 4, 4, 4, 1, 2)):
-            waiting = await until(session, "timer.set", place + 1)
-            assert waiting.data["due_at"] == clock.now() + seconds * 1000
-            clock.advance(seconds * 1000)
-
-        assert (await session.wait()).output == "done"
-        names = ["news~0.1", "news~0.2", "news~0.3", "news~1.1", "news~1.2"]
-        assert await results_of(session) == [json.dumps(names, separators=(",", ":"))]
 
 
 async def test_the_log_says_who_approved_which_arguments_and_when() -> None:

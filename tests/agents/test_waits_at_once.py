@@ -10,6 +10,8 @@ import pytest
 from scene import agent, at_standstill, results_of, running, seen, the, until
 
 from outlast import Agent, Context, Outlast, Retry, ToolError, tool
+from outlast.core.instant import date_of
+from outlast.errors import RequestClosed
 from outlast.log.verify import verify
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import START
@@ -65,7 +67,7 @@ async def test_a_question_and_an_agent_are_asked_at_once(
 ) -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         both = [asked(ctx), ctx.agent("slow").ask("go")]
-        return sorted(await asyncio.gather(*(both if is_asked_first else reversed(both))))
+        return sorted(await ctx.gather(*(both if is_asked_first else reversed(both))))
 
     async with running(juggler(juggle), slow()) as app:
         session = await app.start("a", "go")
@@ -87,7 +89,7 @@ async def test_a_question_and_an_agent_are_asked_at_once(
 
 async def test_a_chain_goes_on_while_somebody_else_is_waited_for() -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
-        return list(await asyncio.gather(asked(ctx), ctx.agent("slow").ask("go"), chained(ctx)))
+        return list(await ctx.gather(asked(ctx), ctx.agent("slow").ask("go"), chained(ctx)))
 
     async with running(juggler(juggle), slow(), helper("x"), helper("y")) as app:
         session = await app.start("a", "go")
@@ -104,7 +106,7 @@ async def test_a_chain_goes_on_while_somebody_else_is_waited_for() -> None:
 
 async def test_a_question_is_asked_once_and_runs_out_when_it_said() -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
-        return list(await asyncio.gather(asked(ctx), chained(ctx)))
+        return list(await ctx.gather(asked(ctx), chained(ctx)))
 
     async with at_standstill(juggler(juggle), helper("x"), helper("y")) as (app, clock):
         session = await app.start("a", "go")
@@ -116,24 +118,25 @@ async def test_a_question_is_asked_once_and_runs_out_when_it_said() -> None:
         await seen(session, "turn.completed")
 
         [request] = await the(session, "request.opened")
-        assert request.data["expires_at"] == START + 24 * HOUR
+        assert request.data["expires_at"] == date_of(START + 24 * HOUR)
         assert await results_of(session) == ["TOOL_ERROR: nobody answered in time"]
 
 
 # Whose wait is whose
 
 
-async def test_tasks_that_do_the_same_are_told_apart_by_what_they_do_first() -> None:
+async def test_branches_that_do_the_same_are_told_apart_by_their_names() -> None:
     ordered: dict[str, str] = {}
 
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def buy(item: str) -> str:
-            await ctx.step(f"price of {item}", asyncio.sleep, 0.02 if item == "tea" else 0)
+            slow = "tea" if ctx.attempt == 1 else "rice"
+            await asyncio.sleep(0.02 if item == slow else 0)
             hook = await ctx.callback("done", timeout=timedelta(days=1))
-            await ctx.step(f"order of {item}", ordered.__setitem__, item, hook.url)
+            await ctx.step("order", ordered.__setitem__, item, hook.url)
             return f"{item}: {(await hook.wait()).text}"
 
-        return list(await asyncio.gather(buy("tea"), buy("rice")))
+        return list((await ctx.gather(tea=buy("tea"), rice=buy("rice"))).values())
 
     async with running(juggler(juggle), public_url="https://agents.example") as app:
         session = await app.start("a", "go")
@@ -147,14 +150,14 @@ async def test_tasks_that_do_the_same_are_told_apart_by_what_they_do_first() -> 
         assert await results_of(session) == ['["tea: tea came","rice: rice came"]']
 
 
-async def test_sleeps_are_told_apart_by_what_their_tasks_did_before() -> None:
+async def test_sleeps_are_told_apart_by_their_branches() -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def nap(name: str, hours: int) -> str:
-            await ctx.step(name, asyncio.sleep, 0.02 if name == "long" else 0)
+            await asyncio.sleep(0.02 if name == "long" else 0)
             await ctx.sleep(hours * AN_HOUR)
             return str(await ctx.step(f"{name} is over", lambda: over.append(name) or name))
 
-        return list(await asyncio.gather(nap("long", 10), nap("short", 1)))
+        return list(await ctx.gather(nap("long", 10), nap("short", 1)))
 
     over: list[str] = []
     async with at_standstill(juggler(juggle)) as (app, clock):
@@ -173,31 +176,33 @@ async def test_sleeps_are_told_apart_by_what_their_tasks_did_before() -> None:
 
 
 async def by_gather(ctx: Context[Any]) -> list[Any]:
-    both = (ctx.agent(name).ask("go") for name in ("slow", "x"))
-    return list(await asyncio.gather(*both, return_exceptions=True))
-
-
-async def by_wait(ctx: Context[Any]) -> list[Any]:
-    tasks = [asyncio.create_task(ctx.agent(name).ask("go")) for name in ("slow", "x")]
-    await asyncio.wait(tasks)
-    return [task.exception() or task.result() for task in tasks]
+    return list(await ctx.gather(*(ctx.agent(name).ask("go") for name in ("slow", "x"))))
 
 
 async def by_a_nested_race(ctx: Context[Any]) -> list[Any]:
-    both = asyncio.create_task(nested(ctx))
-    timer = asyncio.create_task(ctx.sleep(AN_HOUR))
-    done, _ = await asyncio.wait([both, timer], return_when=asyncio.FIRST_COMPLETED)
-    timer.cancel()
-    return both.result() if both in done else ["nobody"]
+    came = await ctx.first(both=nested(ctx), late=ctx.sleep(AN_HOUR))
+    return came.value or ["nobody"]
 
 
 async def nested(ctx: Context[Any]) -> list[Any]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ctx.agent(name).ask("go")) for name in ("slow", "x")]
-    return [task.result() for task in tasks]
+    async def rest() -> list[Any]:
+        return list(await ctx.gather(ctx.agent("x").ask("go")))
+
+    [slow, others] = await ctx.gather(ctx.agent("slow").ask("go"), rest)
+    return [slow, *others]
 
 
-@pytest.mark.parametrize("ask", [by_gather, by_wait, by_a_nested_race, nested])
+async def with_errors_caught(ctx: Context[Any]) -> list[Any]:
+    async def caught(name: str) -> Any:
+        try:
+            return await ctx.agent(name).ask("go")
+        except BaseException as error:  # noqa: BLE001 - a wait that is not over is none
+            return error
+
+    return list(await ctx.gather(caught("slow"), caught("x")))
+
+
+@pytest.mark.parametrize("ask", [by_gather, by_a_nested_race, nested, with_errors_caught])
 async def test_a_tool_does_nothing_with_what_it_has_not_got_yet(
     ask: Juggle, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -226,28 +231,100 @@ async def test_a_tool_does_nothing_with_what_it_has_not_got_yet(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_a_tool_that_returns_has_ended_whatever_it_asked_and_did_not_wait_for() -> None:
-    done: list[int] = []
+WAITS: dict[str, Callable[[Context[Any]], Awaitable[Any]]] = {
+    "ask": asked,
+    "agent(…).ask": lambda ctx: ctx.agent("x").ask("go"),
+    "sleep": lambda ctx: ctx.sleep(AN_HOUR),
+    "callback": lambda ctx: ctx.callback("done", timeout=AN_HOUR),
+    "step": lambda ctx: ctx.step("work", lambda: 1),
+    "gather": lambda ctx: ctx.gather(asked(ctx)),
+    "first": lambda ctx: ctx.first(asked(ctx), ctx.sleep(1)),
+}
 
-    async def juggle(ctx: Context[Any]) -> str:
-        left.append(asyncio.create_task(ctx.agent("x").ask("go")))
-        await asyncio.sleep(0.3)
-        done.append(ctx.attempt)
-        return "paid"
 
-    left: list[asyncio.Task[Any]] = []
-    async with running(juggler(juggle, on_interrupt="report"), helper("x")) as app:
+@pytest.mark.parametrize("way", ["gather", "task", "group"])
+@pytest.mark.parametrize("wait", WAITS)
+async def test_a_wait_or_step_in_a_task_of_the_tools_own_is_refused(wait: str, way: str) -> None:
+    async def juggle(ctx: Context[Any]) -> None:
+        async def wait_there() -> None:
+            await WAITS[wait](ctx)
+
+        match way:
+            case "gather":
+                await asyncio.gather(wait_there())
+            case "task":
+                await asyncio.create_task(wait_there())
+            case "group":
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(wait_there())
+
+    options = {"public_url": "https://agents.example"}
+    async with running(juggler(juggle), helper("x"), **options) as app:
         session = await app.start("a", "go")
-
         assert (await session.wait()).output == "done"
-        assert await results_of(session) == ["paid"]
-        assert done == [1]
-        await asyncio.wait(left)
-        assert left[0].cancelled()
+        [told] = await results_of(session)
+        assert f"InvalidInput: ctx.{wait} was called in a task that both started by itself" in told
+        assert "write ctx.gather or ctx.first instead" in told
+        assert await the(session, "tool.waiting") == []
+
+
+@pytest.mark.parametrize("what", ["gather", "first"])
+async def test_several_waits_in_a_sync_or_transactional_tool_are_refused(what: str) -> None:
+    @tool
+    def in_thread(ctx: Context[Any]) -> Any:
+        return getattr(ctx, what)(ctx.session.id.upper)
+
+    @tool(transactional=True)
+    async def in_transaction(ctx: Context[Any]) -> Any:
+        return await getattr(ctx, what)(asked(ctx))
+
+    script = [call("in_thread"), call("in_transaction"), say("done")]
+    async with running(agent(script, tools=[in_thread, in_transaction])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "done"
+        [sync, transactional] = await results_of(session)
+        assert f"ctx.{what} has to be awaited: write in_thread as `async def`" in sync
+        assert f"ctx.{what} cannot be used in a transactional tool" in transactional
+
+
+async def mixed(ctx: Context[Any]) -> Any:
+    return await ctx.gather(asked(ctx), named=asked(ctx))  # type: ignore[call-overload]
+
+
+async def of_a_task(ctx: Context[Any]) -> Any:
+    return await ctx.gather(asyncio.ensure_future(asyncio.sleep(0)))
+
+
+async def of_a_value(ctx: Context[Any]) -> Any:
+    return await ctx.gather(7)  # type: ignore[call-overload]
+
+
+async def of_none(ctx: Context[Any]) -> Any:
+    return await ctx.first()
+
+
+@pytest.mark.parametrize(
+    ("juggle", "told"),
+    [
+        (mixed, "ctx.gather takes branches with names or without, not both"),
+        (of_a_task, "give the coroutine or function, not a task or future"),
+        (
+            of_a_value,
+            "a branch of ctx.gather is a coroutine, or a function that returns one, not int",
+        ),
+        (of_none, "ctx.first needs a branch"),
+    ],
+)
+async def test_what_cannot_be_a_branch_is_refused(juggle: Juggle, told: str) -> None:
+    async with running(juggler(juggle)) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "done"
+        [said] = await results_of(session)
+        assert told in said
 
 
 @pytest.mark.parametrize("kind", ["semaphore", "lock"])
-async def test_no_more_is_begun_than_the_tool_lets_through(kind: str) -> None:
+async def test_a_lock_is_let_go_where_a_branch_waits(kind: str) -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         gate = asyncio.Semaphore(2) if kind == "semaphore" else asyncio.Lock()
 
@@ -255,16 +332,12 @@ async def test_no_more_is_begun_than_the_tool_lets_through(kind: str) -> None:
             async with gate:
                 return (await ctx.ask(f"{name}?")).text
 
-        return list(await asyncio.gather(*map(through, "abcd"), return_exceptions=True))
+        return list(await ctx.gather(*map(through, "abcd")))
 
-    at_once = 2 if kind == "semaphore" else 1
     async with running(juggler(juggle)) as app:
         session = await app.start("a", "go")
-        for answered in range(4):
-            open_now = min(at_once, 4 - answered)
-            requests = await seen(session, "request.opened", answered + open_now)
-            assert len(await session.requests()) == open_now
-            await session.answer(requests[answered].data["request_id"], text="ok")
+        for request in await seen(session, "request.opened", 4):
+            await session.answer(request.data["request_id"], text="ok")
 
         assert (await session.wait()).output == "done"
         assert await results_of(session) == ['["ok","ok","ok","ok"]']
@@ -275,13 +348,8 @@ async def test_an_agent_that_is_not_waited_for_any_more_wakes_nobody() -> None:
 
     async def juggle(ctx: Context[Any]) -> str:
         runs.append(ctx.attempt)
-        answer = asyncio.create_task(ctx.agent("slow").ask("go"))
-        timer = asyncio.create_task(ctx.sleep(AN_HOUR))
-        done, late = await asyncio.wait([answer, timer], return_when=asyncio.FIRST_COMPLETED)
-        for task in late:
-            task.cancel()
-        was_in_time = await ctx.step("who won", lambda: answer in done)
-        return f"{was_in_time}, {await asked(ctx)}"
+        came = await ctx.first(answer=ctx.agent("slow").ask("go"), late=ctx.sleep(AN_HOUR))
+        return f"{came.name}, {await asked(ctx)}"
 
     async with at_standstill(juggler(juggle), slow()) as (app, clock):
         session = await app.start("a", "go")
@@ -289,14 +357,15 @@ async def test_an_agent_that_is_not_waited_for_any_more_wakes_nobody() -> None:
         clock.set(START + HOUR)
         question = (await seen(session, "request.opened", 2))[1]
         await seen(session, "session.waiting", 2)
-        await session.answer(approval.data["request_id"], "approve")
-        await seen(session, "subagent.completed")
-        await seen(session, "session.waiting", 3)
+        [given_up] = await the(session, "subagent.failed")
+        assert given_up.data["error"]["code"] == "GIVEN_UP"
+        with pytest.raises(RequestClosed):
+            await session.answer(approval.data["request_id"], "approve")
         assert len(runs) == 2
         await session.answer(question.data["request_id"], text="well")
         await seen(session, "turn.completed")
 
-        assert await results_of(session) == ["False, well"]
+        assert await results_of(session) == ["late, well"]
 
 
 class Slow(WrappedStore):
@@ -324,7 +393,7 @@ async def test_what_a_task_does_through_its_context_comes_before_the_tool_stops(
                     await ctx.heartbeat(1)
             return await asked(ctx)
 
-        return list(await asyncio.gather(ctx.sleep(timedelta(days=30)), prepare()))
+        return list(await ctx.gather(ctx.sleep(timedelta(days=30)), prepare()))
 
     options = {"store": Slow(MemoryStore()), "public_url": "https://agents.example"}
     async with running(juggler(juggle), **options) as app:
@@ -344,16 +413,12 @@ async def test_what_a_task_does_through_its_context_comes_before_the_tool_stops(
         (ValueError("no"), "TOOL_ERROR: ValueError: no"),
     ],
 )
-async def test_what_a_task_of_a_group_says_is_what_the_model_is_told(
-    error: Exception, told: str
-) -> None:
+async def test_what_a_branch_raises_is_what_the_model_is_told(error: Exception, told: str) -> None:
     async def juggle(ctx: Context[Any]) -> None:
         async def fail() -> None:
             raise error
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(fail())
-            group.create_task(asked(ctx))
+        await ctx.gather(asked(ctx), fail())
 
     async with running(juggler(juggle)) as app:
         session = await app.start("a", "go")
@@ -366,7 +431,7 @@ async def test_what_a_task_of_a_group_says_is_what_the_model_is_told(
 
 async def test_a_sleep_takes_as_long_as_it_says_whatever_wakes_its_tool_meanwhile() -> None:
     async def juggle(ctx: Context[Any]) -> str:
-        await asyncio.gather(ctx.sleep(AN_HOUR), ctx.agent("slow").ask("go"))
+        await ctx.gather(ctx.sleep(AN_HOUR), ctx.agent("slow").ask("go"))
         return "rested"
 
     async with at_standstill(juggler(juggle), slow()) as (app, clock):
@@ -380,7 +445,7 @@ async def test_a_sleep_takes_as_long_as_it_says_whatever_wakes_its_tool_meanwhil
 
         assert (await session.wait()).output == "done"
         [timer] = await the(session, "timer.set")
-        assert timer.data["due_at"] == START + HOUR
+        assert timer.data["due_at"] == date_of(START + HOUR)
 
 
 async def test_sleeps_pass_at_the_same_time() -> None:
@@ -391,7 +456,7 @@ async def test_sleeps_pass_at_the_same_time() -> None:
         return int(await ctx.step(f"{place}", lambda: woken.append(hours) or hours))
 
     async def juggle(ctx: Context[Any]) -> list[int]:
-        return list(await asyncio.gather(*(nap(ctx, *each) for each in enumerate((2, 1, 2)))))
+        return list(await ctx.gather(*(nap(ctx, *each) for each in enumerate((2, 1, 2)))))
 
     async with at_standstill(juggler(juggle)) as (app, clock):
         session = await app.start("a", "go")
@@ -414,7 +479,7 @@ async def test_a_time_that_is_over_while_nobody_looks_counts_as_over() -> None:
             clock.set(START + HOUR // 2)
             return said
 
-        return list(await asyncio.gather(ctx.sleep(AN_HOUR / 3), linger()))
+        return list(await ctx.gather(ctx.sleep(AN_HOUR / 3), linger()))
 
     async with at_standstill(juggler(juggle), helper("x")) as (app, clock):
         session = await app.start("a", "go")
@@ -431,13 +496,10 @@ async def test_an_agent_may_be_given_so_much_time_and_no_more(
     is_in_time: bool, is_first: bool
 ) -> None:
     async def juggle(ctx: Context[Any]) -> str:
-        answer = asyncio.create_task(ctx.agent("slow").ask("go"))
-        timer = asyncio.create_task(ctx.sleep(AN_HOUR))
+        answer, timer = ctx.agent("slow").ask("go"), ctx.sleep(AN_HOUR)
         race = [answer, timer] if is_first else [timer, answer]
-        done, late = await asyncio.wait(race, return_when=asyncio.FIRST_COMPLETED)
-        for task in late:
-            task.cancel()
-        said = answer.result() if answer in done else "nothing"
+        came = await ctx.first(*race)
+        said = came.value if came.name == "ask" else "nothing"
         return f"{said}, {await asked(ctx)}"
 
     async with at_standstill(juggler(juggle), slow()) as (app, clock):
@@ -470,7 +532,7 @@ async def test_a_call_from_outside_is_waited_for_as_long_as_was_said(is_called: 
             came = await hook.wait_for(AN_HOUR)
             return came.text if came else "nobody"
 
-        return list(await asyncio.gather(called(), chained(ctx)))
+        return list(await ctx.gather(called(), chained(ctx)))
 
     there = {"public_url": "https://agents.example"}
     agents = juggler(juggle), helper("x"), helper("y")
@@ -488,7 +550,7 @@ async def test_a_call_from_outside_is_waited_for_as_long_as_was_said(is_called: 
         assert (await session.wait()).output == "done"
         assert await results_of(session) == [f'["{"hello" if is_called else "nobody"}","y\'s"]']
         [timer] = await the(session, "timer.set")
-        assert timer.data["due_at"] == START + HOUR
+        assert timer.data["due_at"] == date_of(START + HOUR)
         assert len(await the(session, "timer.fired")) == (not is_called)
 
 
@@ -512,7 +574,7 @@ async def test_a_step_that_is_being_done_when_the_tool_stops_is_recorded() -> No
             asyncio.get_running_loop().call_later(0.05, is_asked.set)
             return await asked(ctx)
 
-        return list(await asyncio.gather(asked_soon(), charged()))
+        return list(await ctx.gather(asked_soon(), charged()))
 
     async with running(juggler(juggle)) as app:
         session = await app.start("a", "go")
@@ -540,7 +602,7 @@ async def test_a_step_that_is_being_done_when_the_tool_fails_is_recorded() -> No
                 raise RuntimeError("not yet")
             return "there"
 
-        return list(await asyncio.gather(ctx.step("charge", charge), fail_at_first()))
+        return list(await ctx.gather(ctx.step("charge", charge), fail_at_first()))
 
     async with running(juggler(juggle, idempotent=True, max_attempts=2)) as app:
         session = await app.start("a", "go")
@@ -550,30 +612,24 @@ async def test_a_step_that_is_being_done_when_the_tool_fails_is_recorded() -> No
         assert done == ["charged"]
 
 
-async def test_what_is_left_of_a_run_when_its_tool_has_stopped_does_nothing_more() -> None:
+async def test_a_branch_that_works_goes_on_before_the_tool_stops() -> None:
     done: list[int] = []
-    left: list[asyncio.Task[Any]] = []
 
     async def juggle(ctx: Context[Any]) -> list[str]:
-        run = ctx.attempt
-
         async def dawdle() -> str:
-            left.append(asyncio.current_task())  # type: ignore[arg-type]
             await asyncio.sleep(0.05)
-            return str(await ctx.step("work", lambda: done.append(run) or "worked"))
+            return str(await ctx.step("work", lambda: done.append(ctx.attempt) or "worked"))
 
-        return list(await asyncio.gather(asked(ctx), dawdle()))
+        return list(await ctx.gather(asked(ctx), dawdle()))
 
     async with running(juggler(juggle)) as app:
         session = await app.start("a", "go")
         request = await until(session, "request.opened")
-        await asyncio.wait(left)
-        assert left[0].cancelled()
-        assert done == []
+        assert done == [1]
         await session.answer(request.data["request_id"], text="yes")
 
         assert (await session.wait()).output == "done"
-        assert done == [2]
+        assert done == [1]
 
 
 @pytest.mark.parametrize("wait", ["ask", "agent", "sleep", "step"])
@@ -615,14 +671,13 @@ async def test_a_step_may_wait_itself(together: bool) -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def in_a_step(name: str) -> str:
             async def ask() -> str:
-                async with asyncio.TaskGroup() as group:
-                    answer = group.create_task(ctx.ask(f"{name}?"))
-                return answer.result().text
+                [answer] = await ctx.gather(ctx.ask(f"{name}?"))
+                return answer.text
 
             return str(await ctx.step(name, ask))
 
         if together:
-            return list(await asyncio.gather(*map(in_a_step, "xy")))
+            return list(await ctx.gather(*map(in_a_step, "xy")))
         return [await in_a_step(name) for name in "xy"]
 
     async with running(juggler(juggle, timeout=5)) as app:
@@ -647,7 +702,7 @@ async def test_a_crash_at_any_commit_begins_nothing_twice() -> None:
             await ctx.sleep(timedelta(milliseconds=5))
             return str(await ctx.step("note", lambda: "noted"))
 
-        return list(await asyncio.gather(nap(), asked(ctx), chained(ctx)))
+        return list(await ctx.gather(nap(), asked(ctx), chained(ctx)))
 
     async def play(app: Outlast) -> Any:
         session = await app.start("a", "go", dispatch_id="go")

@@ -21,6 +21,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 
 from chaos.display import show, show_takeovers, watching
+from chaos.failover import FailoverSettings, run_failover
 from chaos.place import opened
 from chaos.report import Report, report_on, traces
 from chaos.run import Settings, run_chaos
@@ -95,9 +96,34 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
             show(console, reports[-1])
         if not options.no_takeovers:
             measured += await measure_one(store, options.lease, console)
+    lost = await fail_over(options, console) if "postgres" in stores else []
     tell(console, reports, measured, as_json=options.json)
     is_good = all(r.is_clean for r in reports) and all(m.is_in_time for m in measured)
-    return 0 if is_good else 1
+    return 0 if is_good and not lost else 1
+
+
+async def fail_over(options: argparse.Namespace, console: Console) -> list[str]:
+    """Kill a primary under load and promote its standby: one that is synchronous, one that lags."""
+    found: list[str] = []
+    for synchronous in (True, False):
+        kind = "synchronous" if synchronous else "lagging"
+        settings = FailoverSettings(
+            synchronous=synchronous,
+            sessions=min(options.sessions, 40),
+            seconds=options.seconds / 2,
+            workers=options.workers,
+            lease=options.lease,
+        )
+        with (
+            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name,
+            console.status(f"postgres: failover to a {kind} standby"),
+        ):
+            wrong = await run_failover(settings, Path(name))
+        console.print(f"failover to a {kind} standby: {len(wrong) or 'nothing'} found wrong")
+        for text in wrong[:20]:
+            console.print(f"  {text}")
+        found += wrong
+    return found
 
 
 def end_all(task: asyncio.Task[int] | None) -> None:

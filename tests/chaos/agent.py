@@ -55,7 +55,11 @@ def runner(ledger: Ledger) -> Run:
     async def run(ctx: Context[Any], ms: int, key: str = "") -> None:
         facts = {"call": ctx.call_id, "attempt": ctx.attempt, "tool": ctx.tool, "key": key}
         ledger.mark("begun", **facts)
-        await asyncio.sleep(ms / 1000)
+        try:
+            await asyncio.sleep(ms / 1000)
+        except asyncio.CancelledError:
+            ledger.mark("stopped", **facts)
+            raise
         ledger.mark("ended", **facts)
 
     return run
@@ -110,6 +114,7 @@ def special_tools(ledger: Ledger, url: str) -> list[Tool]:
         facts = {"call": ctx.call_id, "attempt": ctx.attempt, "tool": ctx.tool}
         await ctx.step("lie down", lambda: ledger.mark("stepped", **facts))
         await ctx.sleep(timedelta(milliseconds=ms))
+        ledger.mark("woke", key=str(ms), **facts)
         return f"slept on {item}"
 
     @tool(idempotent=True, mutex="dock {dock}")

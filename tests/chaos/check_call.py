@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from chaos.evidence import CallKey, Evidence
 from chaos.ledger import Mark
@@ -107,6 +108,33 @@ def is_zombie(evidence: Evidence, mark: Mark) -> bool:
     """Whether who did this may have lost its lane before: it stood still, or was held up."""
     taken = (new for old, new in evidence.takeovers() if old.pid == mark.pid)
     return any(new.session == mark.session and new.at < mark.at for new in taken)
+
+
+def no_call_runs_twice_at_once(evidence: Evidence) -> Iterator[str]:
+    """A call runs on one worker at a time, unless the lease of the first had run out."""
+    died = {fault.pid: fault.at for fault in evidence.of_kind("kill")}
+    ends = {
+        (m.session, m.call, m.attempt): m.at
+        for what in ("stopped", "ended")
+        for m in evidence.marked(what)
+    }
+    runs: dict[CallKey, list[tuple[Mark, float]]] = {}
+    for mark in sorted((m for m in evidence.marked("begun") if m.tool), key=lambda m: m.at):
+        end = ends.get((mark.session, mark.call, mark.attempt), died.get(mark.pid, mark.at))
+        runs.setdefault((mark.session, mark.call), []).append((mark, end))
+    for (session, call), marks in runs.items():
+        for (first, end), (second, _) in pairwise(marks):
+            if second.at < end and not was_late(evidence, first, second):
+                yield f"{session} {call} ran on {first.worker} when {second.worker} began it"
+
+
+def was_late(evidence: Evidence, first: Mark, second: Mark) -> bool:
+    """Whether a lane changed hands between two marks because a lease had run out."""
+    return any(
+        e.evidence == "lease_expired" and first.fence < e.fence <= second.fence
+        for session, e in evidence.records(r.LaneTakenOver)
+        if session == first.session
+    )
 
 
 def transactions_happen_once(evidence: Evidence) -> Iterator[str]:

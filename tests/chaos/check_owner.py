@@ -63,9 +63,31 @@ def explains(evidence: Evidence, fault: Fault, old: Mark, new: Mark) -> bool:
     if fault.at >= new.at:
         return False
     if fault.pid == old.pid:
-        return old.at < fault.until
+        return old.at < fault.until and is_long(evidence, fault)
     # Some time passes until a worker finds out that its lease has run out.
     return outlasts_leases(evidence, fault) and old.at < fault.until + evidence.lease / 3
+
+
+def is_long(evidence: Evidence, fault: Fault) -> bool:
+    """Whether a fault of one worker may have cost it its lease.
+
+    One that is cut off has renewed it a third of its length ago at the latest, and needs some time
+    to renew it again.
+    """
+    is_cut_off = fault.kind in ("blip", "blackhole")
+    return not is_cut_off or fault.until - fault.at > evidence.lease / 3
+
+
+EARLY = ("lock_file", "port_refused")
+
+
+def only_the_dead_are_passed_over_early(evidence: Evidence) -> Iterator[str]:
+    """Before its lease ends only a killed worker loses a lane, whatever the network did."""
+    died = {fault.pid: fault.at for fault in evidence.of_kind("kill")}
+    for old, new in evidence.takeovers():
+        why = evidence.evidence_of(new)
+        if why in EARLY and not died.get(old.pid, new.at) < new.at:
+            yield f"{new.session}: {new.worker} took it from {old.worker} by its {why}"
 
 
 def outlasts_leases(evidence: Evidence, fault: Fault) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from chaos import check_call, check_delivery, check_owner
+from chaos import check_call, check_delivery, check_owner, check_time
 from chaos.evidence import Evidence
 
 Check = Callable[[Evidence], Iterator[str]]
@@ -31,10 +31,14 @@ CHECKS: tuple[Check, ...] = (
     check_call.no_tool_fails,
     check_call.unknown_effects_are_not_repeated,
     check_call.reconciled_effects_happen_once,
+    check_call.no_call_runs_twice_at_once,
     check_call.transactions_happen_once,
     check_call.tool_lanes_are_serial,
     check_owner.fences_grow,
     check_owner.the_living_keep_their_lanes,
+    check_owner.only_the_dead_are_passed_over_early,
+    check_time.timers_never_fire_early,
+    check_time.dates_never_fall,
     verify_finds_nothing,
     nobody_complains,
 )

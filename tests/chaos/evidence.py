@@ -105,6 +105,13 @@ class Evidence(Struct, dict=True, kw_only=True):
                     if e.fence in known and before:
                         yield known[max(before)], known[e.fence]
 
+    def evidence_of(self, taken: Mark) -> str:
+        """Return on which evidence a lane was taken over, as the log says."""
+        for session, e in self.records(r.LaneTakenOver):
+            if (session, e.fence, e.graceful) == (taken.session, taken.fence, False):
+                return e.evidence
+        return ""
+
 
 def outcome_of(record: Any) -> tuple[str, int] | None:
     """Return the call and the attempt that a record is the outcome of, if it is one."""

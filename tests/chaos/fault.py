@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from chaos.clock import SetClock
 from chaos.fleet import Fleet, Member
 from chaos.place import Place, PostgresPlace, SqlitePlace
 
@@ -20,8 +21,22 @@ WEIGHTS = {
     "restart": 2,
     "crash": 1,
     "cut": 3,
+    "blip": 4,
+    "blackhole": 2,
+    "full": 1,
+    "late": 3,
+    "jump": 2,
     "lock": 2,
 }
+OUTAGES = {0.1: 4, 0.5: 4, 1.5: 3, 3.0: 3, 10.0: 2, 60.0: 1}
+"""How long one worker is cut off, in seconds, and how often in proportion."""
+
+FULL_FOR = 1.0
+LATE = (0.3, 3.0)
+LATE_FOR = 5.0
+"""By how much claims are answered late, and for how long, in seconds."""
+FURTHEST = 3_600_000
+"""By how many milliseconds workers' clocks are set wrong at most."""
 PAUSE = (0.3, 1.5)
 AWAY = (0.2, 1.0)
 """Between two faults, and before a dead worker is replaced: from and to, in seconds."""
@@ -51,6 +66,7 @@ class Weather:
         place: Place,
         chance: Random,
         lease: float,
+        longest_outage: float,
         told: Callable[[Fault], None] = lambda _: None,
     ) -> None:
         self.faults: list[Fault] = []
@@ -58,6 +74,7 @@ class Weather:
         self._place = place
         self._chance = chance
         self._lease = lease
+        self._outages = {s: weight for s, weight in OUTAGES.items() if s <= longest_outage}
         self._told = told
         self._aftermath: set[asyncio.Task[None]] = set()
 
@@ -87,6 +104,11 @@ class Weather:
             "restart": self._restart,
             "crash": self._crash,
             "cut": self._cut,
+            "blip": self._blip,
+            "blackhole": self._blackhole,
+            "full": self._full,
+            "late": self._late,
+            "jump": self._jump,
         }
 
     # Workers
@@ -124,6 +146,52 @@ class Weather:
             await asyncio.sleep(LOOK_EVERY)
         return self._chance.choice(self._fleet.running)
 
+    # The network between one worker and the database
+
+    async def _blip(self) -> None:
+        """Reset a worker's connections, and refuse others for a while."""
+        self._later(self._be_cut_off(await self._victim(), "blip"))
+
+    async def _blackhole(self) -> None:
+        """Take all that a worker says for a while, and answer nothing."""
+        self._later(self._be_cut_off(await self._victim(), "blackhole"))
+
+    async def _be_cut_off(self, victim: Member, kind: str) -> None:
+        [seconds] = self._chance.choices(list(self._outages), list(self._outages.values()))
+        wire = victim.wire
+        assert wire is not None
+        at = time.monotonic()
+        victim.is_cut_off = True
+        if kind == "blip":
+            wire.lets_nobody_through = True
+            wire.cut()
+        else:
+            wire.takes_everything = True
+            wire.fall_silent()
+        await asyncio.sleep(seconds)
+        wire.lets_nobody_through = wire.takes_everything = False
+        wire.cut()
+        victim.is_cut_off = False
+        self._note(kind, at, pid=victim.pid, detail=f"for {seconds} s")
+
+    async def _late(self) -> None:
+        """Answer a worker's claims late for a while."""
+        self._later(self._answer_late(await self._victim()))
+
+    async def _answer_late(self, victim: Member) -> None:
+        wire, at = victim.wire, time.monotonic()
+        assert wire is not None
+        wire.answers_late_to, wire.late_by = b".claim(", self._chance.uniform(*LATE)
+        await asyncio.sleep(LATE_FOR)
+        wire.answers_late_to = None
+        self._note("late", at, pid=victim.pid, detail=f"by {wire.late_by:.1f} s")
+
+    async def _jump(self) -> None:
+        """Set the wall clock of all workers; the server's is another one."""
+        ahead, at = int(self._chance.uniform(-FURTHEST, FURTHEST)), time.monotonic()
+        SetClock(self._fleet.ledger).set(ahead)
+        self._note("jump", at, detail=f"{ahead} ms ahead")
+
     # Databases
 
     async def _restart(self) -> None:
@@ -143,6 +211,12 @@ class Weather:
         at = time.monotonic()
         cut = await self._place.cut(self._chance.choice([1.0, 0.4]))
         self._note("cut", at, detail=f"{cut} connections")
+
+    async def _full(self) -> None:
+        assert isinstance(self._place, PostgresPlace)
+        at = time.monotonic()
+        taken = await self._place.fill(FULL_FOR)
+        self._note("full", at, detail=f"{taken} connections")
 
     async def _lock(self) -> None:
         assert isinstance(self._place, SqlitePlace)

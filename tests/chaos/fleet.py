@@ -10,7 +10,9 @@ import time
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
+
+from postgres_proxy import Wire
 
 from chaos import SEARCH_PATH
 from chaos.worker import READY
@@ -18,11 +20,19 @@ from chaos.worker import READY
 GRACE = 60.0
 
 
+class Routed(Protocol):
+    """A place to which workers have a way."""
+
+    async def route(self) -> tuple[str, Wire | None]: ...
+
+
 class Member:
     """One worker process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, wire: Wire | None = None) -> None:
         self.pid = process.pid
+        self.wire = wire
+        self.is_cut_off = False
         self.is_ready = False
         self.is_stopped = False
         self._process = process
@@ -68,12 +78,20 @@ class Member:
 class Fleet:
     """All workers of a run. Leaving it leaves no process behind."""
 
-    def __init__(self, url: str, ledger: Path, lease: float = 0.0) -> None:
+    def __init__(
+        self,
+        place: Routed,
+        ledger: Path,
+        lease: float = 0.0,
+        *,
+        program: str = "chaos.worker",
+    ) -> None:
         self.members: list[Member] = []
         self.trouble: list[str] = []
-        self._url = url
-        self._ledger = ledger
+        self._place = place
+        self.ledger = ledger
         self._lease = lease
+        self._program = program
         self._gone: set[int] = set()
 
     async def __aenter__(self) -> Self:
@@ -86,22 +104,27 @@ class Fleet:
 
     @property
     def running(self) -> list[Member]:
-        """Those that are at work: neither dead nor standing still."""
-        return [m for m in self.members if m.is_ready and not m.is_stopped and not m.is_gone]
+        """Those that are at work: neither dead, nor standing still, nor cut off."""
+        return [
+            m
+            for m in self.members
+            if m.is_ready and not (m.is_stopped or m.is_cut_off or m.is_gone)
+        ]
 
     async def start(self) -> Member:
         """Start one more worker, and wait until it works."""
-        with self._ledger.with_name("workers.log").open("ab") as log:
+        url, wire = await self._place.route()
+        with self.ledger.with_name("workers.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "chaos.worker"),
-                *(self._url, str(self._ledger), str(self._lease)),
+                *(sys.executable, "-m", self._program),
+                *(url, str(self.ledger), str(self._lease)),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": SEARCH_PATH},
                 start_new_session=True,  # Ctrl-C is for the director, who then ends them all
             )
-        member = Member(process)
+        member = Member(process, wire)
         self.members.append(member)
         await member.until_ready()
         return member

@@ -23,8 +23,9 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that a process did.
 
     `what`: begun and ended (a call's function, or a model that was asked, which has no `tool`),
-    stepped (a step inside a call), shipped (an effect outside), claimed (a lane, under a
-    fence), wrote (a commit to a lane, from `offset` on), or lost (an error nobody foresaw).
+    stopped (a call that was cancelled), stepped (a step inside a call), woke (after a sleep of
+    `key` milliseconds), shipped (an effect outside), claimed (a lane, under a fence), wrote (a
+    commit to a lane, from `offset` on), or lost (an error nobody foresaw).
     """
 
     what: str

@@ -8,10 +8,11 @@ import signal
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import psycopg
+from postgres_proxy import Wire, through
 from postgres_server import SETTINGS, Server
 
 from chaos.agent import EFFECTS
@@ -21,7 +22,13 @@ Rows = list[tuple[str, str]]
 
 CREATE = f"CREATE TABLE IF NOT EXISTS {EFFECTS} (session TEXT, call TEXT)"
 SELECT = f"SELECT session, call FROM {EFFECTS}"  # noqa: S608 - a name of ours
-DURABLE = {**SETTINGS, "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
+DURABLE = {
+    **SETTINGS,
+    "fsync": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "max_connections": "100",  # so that they can all be taken
+}
 HOLD = """
 import sqlite3, sys, time
 connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
@@ -39,6 +46,10 @@ class SqlitePlace:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "chaos.db"
         self.url = f"sqlite:///{self._path}"
+
+    async def route(self) -> tuple[str, Wire | None]:
+        """Return where a worker finds it; there is nothing on the way that could fail."""
+        return self.url, None
 
     def create_effects(self) -> None:
         with closing(sqlite3.connect(self._path, timeout=30)) as connection:
@@ -72,13 +83,33 @@ class SqlitePlace:
 
 
 class PostgresPlace:
-    """A server of the run's own."""
+    """A server of the run's own, and a wire to it for each worker."""
 
     name = "postgres"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, wires: AsyncExitStack) -> None:
         self._server = server
+        self._wires = wires
         self.url = server.url
+
+    async def route(self) -> tuple[str, Wire | None]:
+        """Return where one worker finds the server, and the wire there, which is its own."""
+        wire = Wire(self.url)
+        return through(self.url, await self._wires.enter_async_context(wire.opened())), wire
+
+    async def fill(self, seconds: float) -> int:
+        """Take all connections that are left, for a while; return how many those were."""
+        async with AsyncExitStack() as taken:
+            count = 0
+            while True:
+                try:
+                    connection = await psycopg.AsyncConnection.connect(self.url)
+                except psycopg.OperationalError:
+                    break
+                taken.push_async_callback(connection.close)
+                count += 1
+            await asyncio.sleep(seconds)
+        return count
 
     def create_effects(self) -> None:
         with psycopg.connect(self.url) as connection:
@@ -150,4 +181,5 @@ async def opened(store: str, directory: Path) -> AsyncIterator[Place]:
     async with kept(server):
         await asyncio.to_thread(server.create)
         await asyncio.to_thread(server.start, DURABLE)
-        yield PostgresPlace(server)
+        async with AsyncExitStack() as wires:
+            yield PostgresPlace(server, wires)

@@ -40,15 +40,15 @@ class Reader:
             await asyncio.sleep(PAUSE)
         return Reading(self._session.id, tuple(self._events))
 
-    async def _visit(self, patience: int) -> bool:
+    async def _visit(self, most: int) -> bool:
         """Read some events; say whether they came to an end by themselves."""
         cursor = self._events[-1].offset if self._events else 0
         try:
             async with aclosing(cast(Any, self._session.events(cursor))) as events:
                 async for event in events:
                     self._events.append(event)
-                    patience -= 1
-                    if not patience:
+                    most -= 1
+                    if not most:
                         return False
         except StoreUnavailable:
             return False

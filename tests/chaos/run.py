@@ -35,7 +35,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     seed: int = 0
     workers: int = 4
     lease: float = 6.0
-    patience: float = 60.0
+    timeout: float = 60.0
+    longest_outage: float = 60.0
 
 
 class Progress(Struct):
@@ -72,12 +73,17 @@ class Run:
 
     async def run(self) -> Evidence:
         app = Outlast([porter(self._ledger, self._place.url)], store=self._place.url, worker=None)
-        fleet = Fleet(self._place.url, self._ledger.path, self._settings.lease)
+        fleet = Fleet(self._place, self._ledger.path, self._settings.lease)
         async with app, fleet:
             await asyncio.to_thread(self._place.create_effects)
             await asyncio.gather(*(fleet.start() for _ in range(self._settings.workers)))
             weather = Weather(
-                fleet, self._place, self._draw(), self._settings.lease, self._has_failed
+                fleet,
+                self._place,
+                self._draw(),
+                self._settings.lease,
+                self._settings.longest_outage,
+                self._has_failed,
             )
             await self._shake(app, weather)
             readings = await self._finish_reading()
@@ -95,7 +101,7 @@ class Run:
         await weather.blow(self._settings.seconds)
         self._tell("calming")
         await weather.calm()
-        _, late = await asyncio.wait(users, timeout=self._settings.patience)
+        _, late = await asyncio.wait(users, timeout=self._settings.timeout)
         for task in late:
             task.cancel()
         results = await asyncio.gather(*users, return_exceptions=True)
@@ -117,7 +123,7 @@ class Run:
     async def _finish_reading(self) -> list[Reading]:
         if not self._readers:
             return []
-        done, late = await asyncio.wait(self._readers, timeout=self._settings.patience)
+        done, late = await asyncio.wait(self._readers, timeout=self._settings.timeout)
         for task in late:
             task.cancel()
         self._diary.complaints += [f"{len(late)} readers did not come to an end"] if late else []

@@ -20,12 +20,13 @@ from chaos.ledger import Ledger, Mark
 from chaos.place import Place
 from chaos.plan import write_plan
 from outlast import Outlast, WorkerSettings
+from outlast.core.instant import seconds
 
 Blow = Literal["kill", "stop"]
 
 LONG = 3_600_000
 LOOK_EVERY = 0.005
-PATIENCE = 100.0
+TIMEOUT = 100.0
 GOAL = 1.0
 """Seconds until a killed worker's lane goes on, at the median, with the default settings."""
 
@@ -59,18 +60,23 @@ async def measure(
     """Let a worker die, or stand still, several times. Without a `lease`: that by default."""
     settings = WorkerSettings(lease=lease) if lease else WorkerSettings()
     ledger = Ledger(directory / f"{blow}s.jsonl")
-    fleet = Fleet(place.url, ledger.path, lease)
+    fleet = Fleet(place, ledger.path, lease)
     agents = [porter(ledger, place.url)]
     async with Outlast(agents, store=place.url, worker=None) as app, fleet:
-        await place.until_up_for(settings.lease)
+        if blow == "stop":  # before, no lease has run out
+            await place.until_up_for(seconds(settings.lease))
         await asyncio.gather(fleet.start(), fleet.start())
         scene = Scene(app, fleet, ledger, place)
         # Evenly over a poll: nobody dies always just after somebody has looked.
-        delays = [settings.poll * (number + 0.5) / times for number in range(times)]
+        delays = [seconds(settings.poll) * (number + 0.5) / times for number in range(times)]
         found = [await scene.play(blow, delay) for delay in delays]
-    goal = GOAL if blow == "kill" else settings.lease + settings.poll
+    goal = GOAL if blow == "kill" else seconds(settings.lease) + seconds(settings.poll)
     return Takeovers(
-        store=place.name, blow=blow, lease=settings.lease, goal=goal, times=tuple(found)
+        store=place.name,
+        blow=blow,
+        lease=seconds(settings.lease),
+        goal=goal,
+        times=tuple(found),
     )
 
 
@@ -111,11 +117,11 @@ class Scene:
 
     async def _until(self, session: str, what: str, tool: str, *, other_than: int = 0) -> Mark:
         """Wait for a mark of the session's; the ledger has no event to wait for."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while time.monotonic() < until:
             for mark in self._ledger.read():
                 is_it = (mark.session, mark.what, mark.tool) == (session, what, tool)
                 if is_it and mark.pid != other_than:
                     return mark
             await asyncio.sleep(LOOK_EVERY)
-        raise TimeoutError(f"{session} has no {what} after {PATIENCE} s")
+        raise TimeoutError(f"{session} has no {what} after {TIMEOUT} s")

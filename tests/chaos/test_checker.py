@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from chaos import check_call, check_delivery, check_owner, checker
+from chaos import check_call, check_delivery, check_owner, check_time, checker
 from chaos.checker import CHECKS, Check, check
 from chaos.evidence import Evidence
 from chaos.fault import Fault
@@ -68,6 +68,7 @@ def marks() -> list[Mark]:
         Mark(what="claimed", at=5.5, **new),
         Mark(what="wrote", at=5.6, offset=16, **new),
         *again,
+        Mark(what="woke", at=6.5, call="t1.s1.c4", attempt=2, key="4000", **new),
         Mark(what="shipped", at=6.1, call="t1.s1.c3", attempt=2, key="parcel", **new),
         *haul(old, "t0", 1.0, 1.5),
         *haul(new, "t9", 7.0, 7.5),
@@ -163,6 +164,38 @@ def taken_from_itself(evidence: Evidence) -> None:
     evidence.marks = tuple(replace(mark, pid=NEW) for mark in evidence.marks)
 
 
+def with_evidence(why: str) -> Callable[[Evidence], None]:
+    """Have the log say on which evidence the lane was taken over."""
+
+    def change(log: list[Entry]) -> None:
+        place = place_of(log, r.LaneTakenOver)
+        taken = r.LaneTakenOver(worker="new", fence=2, since=0, evidence=why)
+        log[place] = replace(log[place], record=taken)
+
+    return with_log(change)
+
+
+def runs_on_meanwhile(why: str) -> Callable[[Evidence], None]:
+    """The first worker ends a call after the second has begun it again."""
+
+    def doctor(evidence: Evidence) -> None:
+        with_evidence(why)(evidence)
+        begun = next(m for m in evidence.marks if (m.what, m.call) == ("begun", "t1.s1.c3"))
+        evidence.marks += (replace(begun, what="ended", at=6.5),)
+
+    return doctor
+
+
+def blip_of(seconds: float, why: str = "") -> Callable[[Evidence], None]:
+    """The first worker lives, and was cut off for so long; its lane was taken over."""
+
+    def doctor(evidence: Evidence) -> None:
+        with_evidence(why)(evidence)
+        evidence.faults = (Fault(kind="blip", at=2.0, until=2.0 + seconds, pid=OLD),)
+
+    return doctor
+
+
 FAILED = r.ToolFailed(call_id="t1.s1.c1", attempt=2, error=Failure("X", "x"))
 LOST = Mark(what="lost", at=1.0, pid=OLD, key="an error that nobody foresaw")
 WROTE_LATE = {"what": "wrote", "pid": OLD, "fence": 1, "offset": 20}
@@ -195,6 +228,7 @@ DOCTORED: list[tuple[Check, Callable[[Evidence], None]]] = [
         with_marks(what="begun", call="t1.s1.c2", attempt=2),
     ),
     (check_call.reconciled_effects_happen_once, with_marks(what="shipped", attempt=3)),
+    (check_call.no_call_runs_twice_at_once, runs_on_meanwhile("lock_file")),
     (check_call.transactions_happen_once, with_facts(effects=[])),
     (check_call.transactions_happen_once, with_facts(effects=[(S, "t1.s1.c1")] * 2)),
     (check_call.tool_lanes_are_serial, with_marks(what="begun", call="t9", at=7.2)),
@@ -213,6 +247,13 @@ DOCTORED: list[tuple[Check, Callable[[Evidence], None]]] = [
         check_owner.the_living_keep_their_lanes,
         with_facts(faults=(Fault(kind="kill", at=5.0, until=5.0, pid=NEW),)),
     ),
+    (check_owner.the_living_keep_their_lanes, blip_of(1.0)),
+    (check_owner.only_the_dead_are_passed_over_early, blip_of(9.0, "lock_file")),
+    (
+        check_time.timers_never_fire_early,
+        with_marks(what="woke", call="t1.s1.c4", attempt=2, at=6.0, key="4000"),
+    ),
+    (check_time.dates_never_fall, with_log(lambda log: log.append(replace(log[-1], at=1)))),
     (checker.verify_finds_nothing, with_facts(findings=("CALL_LEFT_OPEN",))),
     (checker.nobody_complains, with_facts(complaints=("it did not come to rest",))),
     (checker.nobody_complains, with_facts(marks=(LOST,))),
@@ -238,6 +279,20 @@ def test_a_check_fails_on_doctored_evidence(
     evidence = clean()
     doctor(evidence)
     assert list(each(evidence))
+
+
+def test_a_worker_that_was_cut_off_for_long_may_lose_its_lane_by_its_lease_alone() -> None:
+    evidence = clean()
+    blip_of(9.0, "lease_expired")(evidence)
+
+    assert {name: found for name, found in check(evidence).items() if found} == {}
+
+
+def test_a_call_may_run_twice_at_once_when_a_lease_has_run_out() -> None:
+    evidence = clean()
+    runs_on_meanwhile("lease_expired")(evidence)
+
+    assert list(check_call.no_call_runs_twice_at_once(evidence)) == []
 
 
 def test_a_worker_that_stood_still_may_lose_its_lane_and_finish_what_it_had_begun() -> None:

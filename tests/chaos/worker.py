@@ -7,13 +7,15 @@ import ctypes
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from chaos.agent import porter
+from chaos.clock import clock_for
 from chaos.ledger import Ledger
 from chaos.watched import WatchedStore
-from outlast import Outlast, WorkerSettings
-from outlast.clock import Clock
+from outlast import Agent, Outlast, WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.stores.url import open_store
 
@@ -35,11 +37,16 @@ class Losses(logging.Handler):
         self._ledger.mark("lost", key=f"{record.getMessage()}: {error!r}")
 
 
-async def open_app(url: str, ledger: Ledger, settings: WorkerSettings) -> Outlast:
+Make = Callable[[Ledger, str], Agent[Any, Any]]
+"""Makes the agent that a worker serves, for a ledger and the URL of its store."""
+
+
+async def open_app(url: str, ledger: Ledger, settings: WorkerSettings, make: Make) -> Outlast:
     """Begin to work; a database that is away comes back."""
     while True:
-        store = WatchedStore(open_store(url, Clock()), ledger)
-        app = Outlast([porter(ledger, url)], store=store, worker=settings)
+        clock = clock_for(url, ledger.path)
+        store = WatchedStore(open_store(url, clock), ledger)
+        app = Outlast([make(ledger, url)], store=store, worker=settings, clock=clock)
         try:
             await app.open()
         except StoreUnavailable:
@@ -48,8 +55,8 @@ async def open_app(url: str, ledger: Ledger, settings: WorkerSettings) -> Outlas
             return app
 
 
-async def work(url: str, ledger: Ledger, settings: WorkerSettings) -> None:
-    app = await open_app(url, ledger, settings)
+async def work(url: str, ledger: Ledger, settings: WorkerSettings, make: Make) -> None:
+    app = await open_app(url, ledger, settings, make)
     try:
         print(READY, flush=True)  # noqa: T201 - the director waits for it
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -63,15 +70,16 @@ def die_with_director() -> None:
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
 
 
-def main() -> None:
+def serve_as_worker(arguments: list[str], make: Make) -> None:
+    """Work until the input ends."""
     die_with_director()
-    url, path, lease = sys.argv[1:]
+    url, path, lease = arguments
     ledger = Ledger(Path(path))
     logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
     logging.getLogger("outlast").addHandler(Losses(ledger))
     settings = WorkerSettings(lease=float(lease)) if float(lease) else WorkerSettings()
-    asyncio.run(work(url, ledger, settings))
+    asyncio.run(work(url, ledger, settings, make))
 
 
 if __name__ == "__main__":
-    main()
+    serve_as_worker(sys.argv[1:], porter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from typing import Any
 
 from crash_book import Book
@@ -20,7 +21,9 @@ ANSWER = "The trip is booked, the parcel is on its way and the money was given b
 SHORT_ANSWER = "Paid and noted, as you wished."
 SPEECH = " ".join(f"word{number}" for number in range(60))
 THANKS = "You are welcome."
+MAX_DEATHS = 4
 BUSY = ScriptedError("transient", "the provider is busy", retry_after=20)
+REJECTED = ScriptedError("blocked", "the key is wrong", retry_after=20)
 
 
 def agents(book: Book) -> list[Agent[Any, Any]]:
@@ -37,7 +40,38 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         *family(book),
         patient(book),
         signer(book),
+        deadly(book),
+        reader(book),
+        refused(book),
     ]
+
+
+# Those that cost workers
+
+
+def deadly(book: Book) -> Agent[Any, Any]:
+    """A readonly tool that takes its worker down, every time."""
+
+    @tool(readonly=True)
+    async def explode(ctx: Context[Any]) -> str:
+        book.begin(ctx)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "nobody gets here"
+
+    model = scripted("deadly", book, calls(("explode", {})), say("It is done."))
+    return Agent("deadly", model, tools=[explode], limits=Limits(max_crashes=MAX_DEATHS))
+
+
+def reader(book: Book) -> Agent[Any, Any]:
+    """Says one thing about whatever it is given to read."""
+    model = scripted("reader", book, *[say("I have read it.")] * 9)
+    return Agent("reader", model, limits=Limits(max_crashes=MAX_DEATHS))
+
+
+def refused(book: Book) -> Agent[Any, Any]:
+    """Is refused by its provider for a while, as with a wrong key that somebody mends."""
+    reply = ScriptedReply(text=THANKS, fails=(REJECTED,) * 3)
+    return Agent("refused", scripted("refused", book, reply))
 
 
 # The big scenario

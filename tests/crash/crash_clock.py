@@ -10,6 +10,8 @@ from outlast.clock import Clock
 class SharedClock(Clock):
     """This machine's clock, ahead by the milliseconds that a file says. Spans are always true."""
 
+    is_shared = True
+
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
 

@@ -8,6 +8,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from threading import Thread
+from time import sleep
 from typing import Any
 
 from crash_agent import agents
@@ -56,6 +58,21 @@ def open_store(database: str, clock: Clock, dies_at: str, when: When) -> Store:
     return DiesAt(store, dies_at, when) if dies_at else store
 
 
+def guard_memory(most: int) -> None:
+    """Stand in for the kernel, which kills a process that takes too much."""
+    began = resident()
+    while True:
+        if resident() - began > most:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sleep(0.001)
+
+
+def resident() -> int:
+    """Return how many bytes of memory this process has now."""
+    with open("/proc/self/statm") as found:
+        return int(found.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 async def work(
     say: Say,
     *,
@@ -67,9 +84,15 @@ async def work(
     schedules: Sequence[str] = (),
     provider: Mapping[str, Any] | None = None,
     dies_at: str = "",
+    memory: int = 0,
     **settings: Any,
 ) -> None:
-    """Be a worker until SIGTERM, or until a commit that kills it; `schedules` are cron lines."""
+    """Be a worker until SIGTERM, or until a commit that kills it; `schedules` are cron lines.
+
+    With `memory` it is killed as soon as it has taken so many bytes more than it began with.
+    """
+    if memory:
+        Thread(target=guard_memory, args=(memory,), daemon=True).start()
     time = SharedClock(clock)
     store = CrashingStore(open_store(database, time, dies_at, when), at, when)
     stop = asyncio.Event()

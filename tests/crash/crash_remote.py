@@ -10,7 +10,7 @@ from crash_job import Say
 
 from outlast import Agent, Context, Outlast, WorkerSettings, tool
 from outlast.agents.model.client import ModelRequest
-from outlast.core.message import UserMessage
+from outlast.core.message import UserMessage, text_of
 from outlast.integration.outbox import WebhookSettings
 from outlast.integration.remote.agent import RemoteAgent
 from outlast.server import ServerSettings
@@ -33,10 +33,24 @@ def clerk() -> Agent[Any, Any]:
     return Agent("clerk", ScriptedModel(first(call("pay", cents=5), "It is paid.")), tools=[pay])
 
 
+@tool
+async def order(ctx: Context) -> str:
+    """Ask the clerk; an interruption of this is reported, and what it came to is unknown."""
+    return str(await ctx.agent("clerk").ask("Pay five."))
+
+
 def shop(url: str, token: str) -> Agent[Any, Any]:
+    """Return the agent that asks: its model itself, or by a tool if it is told to order."""
     remote = RemoteAgent("clerk", url, token, timeout=0.2, poll=0.1)
-    model = ScriptedModel(first(call("clerk", message="Pay five."), "Done."))
-    return Agent("shop", model, subagents=[remote])
+
+    def reply(request: ModelRequest) -> ScriptedReply:
+        message = request.view.messages[-1]
+        if not isinstance(message, UserMessage):
+            return say("Done.")
+        by_tool = text_of(message.content) == "order"
+        return call("order") if by_tool else call("clerk", message="Pay five.")
+
+    return Agent("shop", ScriptedModel(reply), tools=[order], subagents=[remote])
 
 
 def first(reply: ScriptedReply, then: str) -> Callable[[ModelRequest], ScriptedReply]:

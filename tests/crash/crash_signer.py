@@ -9,7 +9,7 @@ from typing import Any
 from crash_book import Book
 from crash_model import scripted
 
-from outlast import Agent, Connection, Context, tool
+from outlast import Agent, Connection, ConnectionSettings, Context, tool
 from outlast.testing import call, say
 
 SIGNED = "It was looked up."
@@ -34,7 +34,8 @@ def signing_in(provider: Mapping[str, Any] | None) -> dict[str, Any]:
     if provider is None:
         return {}
     return {
-        "connections": [Connection("hub", **provider, tls=NO_TLS)],
-        "secret_key": "a key that is long enough for tests",
+        "connections": ConnectionSettings(
+            [Connection("hub", **provider, tls=NO_TLS)], "a key that is long enough for tests"
+        ),
         "public_url": "https://agents.example",
     }

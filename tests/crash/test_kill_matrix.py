@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from crash_fact import complaints
 from crash_process import Zygote
-from crash_run import Scene, play, play_all
+from crash_run import Log, Scene, play, play_all
 from crash_talk import approve_at_the_top, book_a_trip, say_nothing
 
+from outlast.core import record as r
+from outlast.core.event import type_of
 from outlast.testing.crash import CrashPoint, When
 
 
@@ -61,3 +63,32 @@ async def test_a_kill_at_any_commit_of_three_levels_changes_only_what_was_in_fli
 
     assert complaints(stories, plans, undisturbed) == ""
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_kill_at_any_commit_of_an_outage_tells_readers_nothing_twice(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    undisturbed = await play(scene, "refused", say_nothing)
+    assert told_of_waits(undisturbed.logs[0]) == [
+        "provider.unavailable",
+        "session.waiting",
+        "provider.available",
+        "session.resumed",
+        "session.waiting",
+    ]
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 2)]
+    stories = await play_all(scene, "refused", say_nothing, plans)
+
+    assert complaints(stories, plans, undisturbed) == ""
+    told = {tuple(told_of_waits(story.logs[0])) for story in stories}
+    assert told == {tuple(told_of_waits(undisturbed.logs[0]))}
+    assert sum(story.kills for story in stories) >= undisturbed.commits - 3
+
+
+def told_of_waits(log: Log) -> list[str]:
+    """Return what readers hear of the provider, and of where the session waits."""
+    told = r.ProviderUnavailable | r.ProviderAvailable | r.SessionWaiting | r.SessionResumed
+    return [type_of(record) for record in log.records if isinstance(record, told)]

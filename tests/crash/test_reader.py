@@ -42,7 +42,7 @@ class Wanderer:
             self.read = self.read[:keep]
         await self._visit(10_000)
 
-    async def _visit(self, patience: int) -> None:
+    async def _visit(self, most: int) -> None:
         """Connect, read a while, and leave: with a store of its own, as another process has."""
         async with self._scene.open() as app:
             session = await app.session(self._session_id)
@@ -50,8 +50,8 @@ class Wanderer:
             async for event in events:
                 self.read.append(event)
                 assert self.ever.setdefault(event.offset, event) == event
-                patience -= 1
-                if not patience:
+                most -= 1
+                if not most:
                     break
             await events.aclose()  # type: ignore[attr-defined]
 

@@ -26,7 +26,7 @@ class Plan(BaseModel):
 
 
 class Hasty(Clock):
-    """Real time, and no patience between two tries."""
+    """Real time, and no pause between two tries."""
 
     def jitter(self, most: float) -> float:
         return 0.0
@@ -62,7 +62,11 @@ class BadWire(Wire):
         self.requests: list[bytes] = []
 
     async def _ask(
-        self, near: asyncio.StreamReader, forth: asyncio.StreamWriter, doomed: asyncio.Event
+        self,
+        near: asyncio.StreamReader,
+        forth: asyncio.StreamWriter,
+        doomed: asyncio.Event,
+        late: asyncio.Event,
     ) -> None:
         while data := await whole_request(near):
             self.requests.append(data)
@@ -76,7 +80,11 @@ class BadWire(Wire):
         forth.close()
 
     async def _answer(
-        self, far: asyncio.StreamReader, back: asyncio.StreamWriter, doomed: asyncio.Event
+        self,
+        far: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+        doomed: asyncio.Event,
+        late: asyncio.Event,
     ) -> None:
         left = self.cut_after.pop(0) if self.cut_after else None
         while data := await far.read(65536):

@@ -14,6 +14,7 @@ from webhook_receiver import Answers, Post, Receiver, Reply
 
 from outlast import Event
 from outlast.client import Client, RemoteSession
+from outlast.core.cursor import cursor_of
 from outlast.core.event import encode
 
 HEAD = (
@@ -49,7 +50,7 @@ def stream(post: Post) -> bytes:
 
 def start_of(post: Post) -> int:
     """Return the cursor from which somebody wants to read."""
-    return int(parse_qs(urlsplit(post.path).query)["after"][0])
+    return cursor_of(parse_qs(urlsplit(post.path).query)["after"][0]).offset
 
 
 def shown(end: int = EVENTS[-1].offset, status: str = "idle") -> Reply:

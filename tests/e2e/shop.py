@@ -32,6 +32,12 @@ async def refund(order: int, cents: int) -> str:
     return f"gave back {cents} for {order}"
 
 
+@tool(approval="always")
+async def note(text: str) -> str:
+    """Keep a note."""
+    return "kept"
+
+
 @tool
 async def wait_for_ever() -> str:
     """Never return."""
@@ -60,6 +66,8 @@ def follow(request: ModelRequest) -> ScriptedReply:
             return calls(*(("refund", {"order": n, "cents": 500}) for n in (1, 2)))
         case "ask":
             return call("ask_question", question="Which colour?", options=["red", "blue"])
+        case "note":
+            return call("note", text="words " * 800 + "end of the note")
         case "hang":
             return call("wait_for_ever")
         case "read":
@@ -74,7 +82,7 @@ def follow(request: ModelRequest) -> ScriptedReply:
 support = Agent(
     "support",
     ScriptedModel(follow),
-    tools=[find_order, refund, wait_for_ever, read_book],
+    tools=[find_order, refund, note, wait_for_ever, read_book],
     ask_question=True,
 )
 FAST = WorkerSettings(poll=0.05, watch=0.1, grace=0.1, stop_grace=0.1, flush=0.0)

@@ -15,7 +15,7 @@ import httpx
 import uvicorn
 
 from outlast import Agent, Outlast, Session, tool
-from outlast.agents.model.client import ModelRequest, Said, TextPiece
+from outlast.agents.model.client import ModelPiece, ModelRequest, TextPiece
 from outlast.core.message import UserMessage, text_of
 from outlast.core.view import GO_ON
 from outlast.server import ServerSettings
@@ -58,7 +58,7 @@ def last_word(request: ModelRequest) -> str:
 class Speaker(ScriptedModel):
     """Asked for a speech, it goes on until a file says that it is enough."""
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         if last_word(request) != SPEECH:
             async for piece in super().stream(request):
                 yield piece
@@ -156,11 +156,22 @@ async def events_of(lines: AsyncIterator[str]) -> AsyncIterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-async def sent_events_of(lines: AsyncIterator[str]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+async def end_cursor(session: Session[Any]) -> str:
+    """Return the cursor at the end of a session's log, behind what is hidden too."""
+    return [event.cursor async for event in session.events(follow=False, internals=True)][-1]
+
+
+async def end_offset(session: Session[Any]) -> str:
+    """Return the same as the Durable Streams protocol writes it."""
+    number, _, checksum = (await end_cursor(session)).partition("-")
+    return f"{int(number):016d}-{checksum}"
+
+
+async def sent_events_of(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
     """Give the events of a stream of server-sent events, each with its id."""
-    number = 0
+    number = ""
     async for line in lines:
         if line.startswith("id: "):
-            number = int(line[4:])
+            number = line[4:]
         elif line.startswith("data: "):
             yield number, json.loads(line[6:])

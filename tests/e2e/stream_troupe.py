@@ -106,7 +106,7 @@ def answered(response: httpx.Response) -> httpx.Response:
 
 async def read_ndjson(http: httpx.AsyncClient, session_id: str, seen: Watched) -> Events:
     while True:
-        cursor = seen.events[-1]["offset"] if seen.events else 0
+        cursor = seen.events[-1]["cursor"] if seen.events else "0"
         query = {"after": cursor}
         try:
             async with http.stream("GET", f"/sessions/{session_id}/stream", params=query) as found:
@@ -163,7 +163,7 @@ async def read_ours(url: str, session_id: str, is_told_to_end: asyncio.Event) ->
         session = await client.session(session_id)
         events = [json.loads(encode(event)) async for event in session.events()]
         await is_told_to_end.wait()
-        rest = session.events(after=events[-1]["offset"])
+        rest = session.events(after=events[-1]["cursor"])
         return events + [json.loads(encode(event)) async for event in rest]
 
 

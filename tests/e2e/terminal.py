@@ -21,7 +21,7 @@ from typing import Any, Self
 from warm import warm
 
 EXECUTABLE = str(Path(sys.executable).with_name("outlast"))
-PATIENCE = 60
+TIMEOUT = 60
 STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 Ended = subprocess.CompletedProcess[str]
@@ -126,10 +126,10 @@ class Terminal:
         """Read on to the end and return the exit code."""
         while self._read():
             pass
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._screen], [], [], PATIENCE)
+        ready, _, _ = select.select([self._screen], [], [], TIMEOUT)
         assert ready, f"nothing more was shown:\n{self.shown}"
         try:
             data = os.read(self._screen, 65536)

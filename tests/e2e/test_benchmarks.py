@@ -77,3 +77,23 @@ def test_an_unknown_workload_is_refused_with_those_that_there_are() -> None:
     assert done.returncode == 2
     assert "no workload speed" in done.stderr
     assert "overhead, concurrency" in done.stderr
+
+
+def test_a_short_soak_says_what_grew_and_whether_its_goal_was_kept(tmp_path: Path) -> None:
+    report = tmp_path / "found.json"
+    command = [sys.executable, "-m", "benchmarks.soak", "--minutes", "0.05", "--interval", "1"]
+
+    done = subprocess.run(
+        [*command, "--store", "sqlite", "--json", str(report), "--directory", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "p99 of a turn within 3 times its median" in done.stdout
+    assert "KEPT" in done.stdout.upper()
+    intervals = json.loads(report.read_text())["sqlite"]
+    assert {"turns", "memory (MiB)", "descriptors", "WAL (KiB)", "p50 (ms)"} <= set(intervals[0])
+    assert intervals[-1]["turns"] > 0
+    assert intervals[-1]["errors"] == 0

@@ -18,7 +18,7 @@ from sign_in_scene import KEY
 from webhook_receiver import Post, Receiver, Reply, failing, ok
 from webhook_setup import QUICK as PATIENT
 
-from outlast import Agent, Connection, Context, Event, Outlast, tool
+from outlast import Agent, Connection, ConnectionSettings, Context, Event, Outlast, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.errors import OutlastError, SessionOver, StoreUnavailable, Unreachable
 from outlast.integration.channel import (
@@ -342,7 +342,7 @@ async def test_a_sign_in_is_told_of_in_words_and_its_address_apart_from_them() -
         desk = SignedWebhookChannel("desk", clerk, SECRET, hook.url, allow_private=True)
         app = Outlast(
             [clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[desk],
-            connections=[hub], secret_key=KEY, public_url="https://us.example",
+            connections=ConnectionSettings([hub], KEY), public_url="https://us.example",
         )  # fmt: skip
         async with app:
             body = b'{"thread": "room-7", "text": "look", "user": "ada"}'
@@ -374,8 +374,8 @@ class Settled(WrappedStore):
     """A store whose time stands still, and that tells when an outbox cursor was given back."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
-        super().__init__(MemoryStore(self.clock))
+        self.time = ManualClock()
+        super().__init__(MemoryStore(self.time))
         self._news = asyncio.Condition()
 
     async def settle(self, cursor: OutboxCursor, **given: Any) -> bool:
@@ -402,14 +402,14 @@ class Settled(WrappedStore):
 
 async def test_a_receiver_that_was_away_is_told_all_in_order() -> None:
     store = Settled()
-    async with front_desk(failing(2), store=store, clock=store.clock, worker=PATIENT) as desk:
+    async with front_desk(failing(2), store=store, clock=store.time, worker=PATIENT) as desk:
         sent = await desk.say("room-7", "first")
         await desk.say("room-7", "second")
         session = await desk.app.session(sent["session_id"])
         await session.wait()
         for tries in (1, 2):
             await store.until_failed("answered 500", tries)
-            store.clock.advance(10_000)
+            store.time.advance(10_000)
         told = await desk.told(2)
         assert [each["text"] for each in told] == ["You said: first", "You said: second"]
         assert [post.json["text"] for post in desk.hook.posts][:3] == ["You said: first"] * 3
@@ -422,12 +422,12 @@ async def test_a_receiver_that_wants_to_be_left_alone_is_and_one_that_is_gone_is
     def answer(post: Post) -> Reply:
         return next(answers, Reply())
 
-    async with front_desk(answer, store=store, clock=store.clock, worker=PATIENT) as desk:
+    async with front_desk(answer, store=store, clock=store.time, worker=PATIENT) as desk:
         await desk.say("room-7", "first")
         cursor = await store.until_failed("answered 429")
         assert cursor.due_at is not None
-        assert cursor.due_at - store.clock.now() == 1800 * 1000
-        store.clock.advance(1800 * 1000)
+        assert cursor.due_at - store.time.now() == 1800 * 1000
+        store.time.advance(1800 * 1000)
         await desk.say("room-7", "second")
         assert (await desk.told(2))[1]["text"] == "You said: second"
         dead = await store.until_dead()
@@ -440,11 +440,11 @@ async def test_a_receiver_that_wants_to_be_left_alone_is_and_one_that_is_gone_is
 
 async def test_a_session_that_is_erased_is_told_of_no_more_and_its_thread_begins_anew() -> None:
     store = Settled()
-    async with front_desk(failing(1), store=store, clock=store.clock, worker=PATIENT) as desk:
+    async with front_desk(failing(1), store=store, clock=store.time, worker=PATIENT) as desk:
         sent = await desk.say("room-7", "first", id="msg_a")
         await store.until_failed("answered 500")
         await desk.app.erase(sent["session_id"])
-        store.clock.advance(10_000)
+        store.time.advance(10_000)
 
         refused = await desk.post("room-7", "first", id="msg_a")
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "SESSION_ERASED")
@@ -595,13 +595,13 @@ async def test_a_channel_that_raises_is_called_again() -> None:
     board = Shaky()
     clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([say("Yes.")]))
     app = Outlast(
-        [clerk], store=store, clock=store.clock, worker=PATIENT, webhooks=QUICK, channels=[board]
+        [clerk], store=store, clock=store.time, worker=PATIENT, webhooks=QUICK, channels=[board]
     )
     async with app:
         await say_to(app, "dm-1", "hello", "1")
         for tries, error in enumerate(("the board is full", "raised KeyError"), 1):
             await store.until_failed(error, tries)
-            store.clock.advance(10_000)
+            store.time.advance(10_000)
         await board.until(1)
     assert board.sent == [("dm-1", "Yes.")]
 

@@ -186,7 +186,7 @@ async def test_where_to_sign_in_is_shown_to_nobody_else() -> None:
         )
         outgoing = Outgoing(
             id="ses_1-9", type="authorization.required", text="U0ADA has to sign in to hub.",
-            session_id="ses_1", agent="teller", tenant="default", at=0,
+            session_id="ses_1", agent="teller", tenant="default", at=datetime.now(UTC),
             event=required, sign_in=sign_in,
         )  # fmt: skip
         await channel.send(outgoing, f"{ROOM}:{FIRST}")

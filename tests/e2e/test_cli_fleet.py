@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from terminal import EXECUTABLE, PATIENCE, Place, environment
+from terminal import EXECUTABLE, TIMEOUT, Place, environment
 
 from outlast import Agent, Event, Outlast
 from outlast.cli.terminal.follow import follow
+from outlast.core.instant import date_of
 from outlast.store import WorkerInfo
 from outlast.testing.scripted import ScriptedModel
 
@@ -75,7 +76,7 @@ class Yard(Place):
 
         async def read() -> list[Event]:
             found = []
-            async with self.opened() as app, asyncio.timeout(PATIENCE):
+            async with self.opened() as app, asyncio.timeout(TIMEOUT):
                 async for event in follow(app.store, session, internals=True):
                     found.append(event)
                     if event.type == until:
@@ -105,7 +106,7 @@ class Running:
         """Wait for a line with this text on stdout."""
         assert self.process.stdout
         while True:
-            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT)
             assert ready, f"{text!r} never came: {self.said}"
             line = self.process.stdout.readline()
             assert line, f"it ended without {text!r}: {self.said} {self.errors()}"
@@ -117,7 +118,7 @@ class Running:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
     def errors(self) -> str:
         assert self.process.stderr
@@ -278,7 +279,7 @@ def test_workers_are_listed_with_their_load(yard: Yard) -> None:
         lines = yard.run("workers").stdout.splitlines()
         [info] = yard.json("workers")
 
-    assert lines[0].split() == "WORKER HOST PID VERSION LANES SERVES SEEN STATE".split()
+    assert lines[0].split() == "WORKER HOST PID VERSION LANES SERVES SEEN LIVENESS STATE".split()
     assert "guard, poet on main, bulk-*" in lines[1]
     assert lines[1].split()[0] == "w1"
     assert lines[1].endswith("working")
@@ -288,7 +289,9 @@ def test_workers_are_listed_with_their_load(yard: Yard) -> None:
 
 
 async def test_what_a_worker_has_counted_is_listed_as_json_is(yard: Yard) -> None:
-    counted = WorkerInfo(worker="w1", host="h", pid=1, started_at=1, counters='{"commits":3}')
+    counted = WorkerInfo(
+        worker="w1", host="h", pid=1, started_at=date_of(1), counters='{"commits":3}'
+    )
     async with yard.opened() as app:
         await app.store.work.enlist(counted, 600_000)
 
@@ -375,7 +378,8 @@ def test_what_runs_and_what_is_queued_behind_it_is_explained(yard: Yard) -> None
         (
             "busy",
             "session.waiting",
-            "the model failed in attempt 1, and is asked again: SCRIPTED: too many requests,"
+            "the model cannot be had, and is asked again from time to time: SCRIPTED: too many"
+            " requests,"
             f" since {TIME}, until {TIME}",
         ),
         ("fail", "session.waiting", "turn t1 failed: SCRIPTED: the yard is closed"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from terminal import Place
 
+from outlast.core.instant import date_of
 from outlast.integration.schedule.state import ScheduleState, arm_schedule
 from outlast.stores.sqlite import SqliteStore
 
@@ -101,7 +102,10 @@ def test_a_schedule_is_paused_resumed_and_forgotten(place: Place) -> None:
 
     assert (paused, statuses(listed)["digest"]) == ("paused digest\n", "paused")
     assert (shown[1], shown[4]) == ("paused", "-")
-    assert (resumed["paused"], resumed["next_at"] < SPRING) == (False, True)
+    assert (resumed["paused"], datetime.fromisoformat(resumed["next_at"]) < date_of(SPRING)) == (
+        False,
+        True,
+    )
     assert (forgotten, again.returncode) == ("forgot old\n", 1)
     assert "error: this store knows no schedule 'old'" in again.stderr
     assert "code: UNKNOWN_SCHEDULE" in again.stderr

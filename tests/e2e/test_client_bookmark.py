@@ -18,17 +18,17 @@ async def test_a_bookmark_moves_on_with_what_is_read_and_is_gone_on_from() -> No
     async with far_away() as far:
         session = await far.client.start("teller", "hi", continuation_token="mine")
         whole = [event async for event in session.events()]
-        assert session.bookmark["after"] == whole[-1].offset
+        assert session.bookmark["after"] == whole[-1].cursor
 
         early = await far.client.session(session.id)
-        assert early.bookmark["after"] == 0
+        assert early.bookmark["after"] == "0"
         async with aclosing(early.events()) as events:
             seen = [await anext(events), await anext(events)]
         kept = json.dumps(early.bookmark)
         assert json.loads(kept) == {
             "session_id": session.id,
             "continuation_token": "mine",
-            "after": seen[-1].offset,
+            "after": seen[-1].cursor,
         }
 
         later = far.client.resume(json.loads(kept))
@@ -50,14 +50,16 @@ async def test_a_bookmark_moves_on_with_what_is_read_and_is_gone_on_from() -> No
         None,
         "ses_1",
         {},
-        {"session_id": "ses_1", "after": 3},
-        {"session_id": "ses_1", "continuation_token": None, "after": 3, "more": 1},
-        {"session_id": "", "continuation_token": None, "after": 3},
-        {"session_id": 1, "continuation_token": None, "after": 3},
-        {"session_id": "ses_1", "continuation_token": 1, "after": 3},
-        {"session_id": "ses_1", "continuation_token": None, "after": -1},
+        {"session_id": "ses_1", "after": "3"},
+        {"session_id": "ses_1", "continuation_token": None, "after": "3", "more": 1},
+        {"session_id": "", "continuation_token": None, "after": "3"},
+        {"session_id": 1, "continuation_token": None, "after": "3"},
+        {"session_id": "ses_1", "continuation_token": 1, "after": "3"},
+        {"session_id": "ses_1", "continuation_token": None, "after": "-1"},
         {"session_id": "ses_1", "continuation_token": None, "after": True},
-        {"session_id": "ses_1", "continuation_token": None, "after": "3"},
+        {"session_id": "ses_1", "continuation_token": None, "after": "3-"},
+        {"session_id": "ses_1", "continuation_token": None, "after": "3-not hex!"},
+        {"session_id": "ses_1", "continuation_token": None, "after": 3},
     ],
 )
 def test_what_is_no_bookmark_is_refused(wrong: Any) -> None:

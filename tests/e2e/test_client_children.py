@@ -12,6 +12,7 @@ from terminal import Place
 
 from outlast import Agent, Outlast, tool
 from outlast.client import Client
+from outlast.core.cursor import cursor_of
 from outlast.testing.scripted import ScriptedModel, call, say
 
 
@@ -47,7 +48,7 @@ async def test_a_client_reads_all_that_a_session_started_and_may_answer_meanwhil
         for session_id, offsets in read.items():
             alone = client.session(session_id).events(follow=False)
             assert offsets == [event.offset async for event in alone]
-        assert session.bookmark["after"] == read[session.id][-1]
+        assert cursor_of(session.bookmark["after"]).offset == read[session.id][-1]
         again = [e async for e in session.events(0, children=True, follow=False)]
         here = await app.session(session.id)
         local = [e async for e in here.events(children=True, follow=False)]

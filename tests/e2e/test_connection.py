@@ -26,6 +26,7 @@ from outlast import Outlast, Session, Telemetry
 from outlast.cli.terminal.transcript import Transcript
 from outlast.clock import Clock
 from outlast.server import Principal, ServerSettings
+from outlast.server.key import add_key, mint
 
 ADA: dict[str, Any] = {"principal": "ada"}
 
@@ -84,6 +85,31 @@ async def test_somebody_signs_in_with_a_browser_and_the_task_goes_on(remote: Rem
         assert page.headers["cache-control"] == "no-store"
         assert (await session.wait()).output == "done"
         assert await desk.come_back(back) == (409, "Already used")
+
+
+async def test_a_reader_that_may_not_send_is_not_shown_where_a_sign_in_can_be_ended(
+    remote: Remote,
+) -> None:
+    async with office(Hub(remote), {"require_key": True, "rate": 0}) as desk:
+        session = await desk.app.start("a", "go", **ADA)
+        await desk.visit(session)
+        addresses = {}
+        for scopes in (("read",), ("read", "send"), ("read", "approve", "internals")):
+            text, key = mint(desk.app.clock, tenant="default", name="k", scopes=scopes)
+            await add_key(desk.app.store, key)
+            header = {"Authorization": f"Bearer {text}"}
+            for path in (
+                f"sessions/{session.id}/stream?follow=false",
+                f"sessions/{session.id}/stream?follow=until_rest",
+                f"streams/sessions/{session.id}?offset=-1",
+                f"streams/sessions/{session.id}?offset=-1&live=long-poll",
+            ):
+                page = await desk.browser.get(f"{desk.app.public_url}/v1/{path}", headers=header)
+                assert (page.status_code, "authorization.required" in page.text) == (200, True)
+                addresses[scopes, path] = "state=" in page.text
+
+        assert {scopes for (scopes, _), shown in addresses.items() if shown} == {("read", "send")}
+        assert sum(addresses.values()) == 4
 
 
 async def test_every_way_back_has_a_page_of_its_own(remote: Remote) -> None:

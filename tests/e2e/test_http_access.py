@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import pytest
-from http_scene import OF_OTHERS, Caller, Json, scene
+from http_scene import OF_OTHERS, Caller, Json, on_a_socket, scene
 from starlette.requests import Request
 
 from outlast.server import Principal, ServerSettings
@@ -40,9 +42,19 @@ async def test_an_address_that_others_reach_asks_this_machine_for_a_key_too() ->
         assert await listed(bank.caller(url="http://192.168.0.5:8000")) == 401
 
 
+FORWARDED = """
+X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Port X-Forwarded-Server X-Forwarded
+X-Original-Forwarded-For X-Original-Host X-Real-IP Forwarded Forwarded-For Via CDN-Loop
+CF-Connecting-IP CF-Connecting-IPv6 CF-Ray True-Client-IP X-Client-IP X-Cluster-Client-IP Client-IP
+WL-Proxy-Client-IP Fly-Client-IP Fastly-Client-IP X-Envoy-External-Address X-Azure-ClientIP
+X-Azure-SocketIP X-AppEngine-User-IP X-ProxyUser-IP X-Amzn-Trace-Id X-Amz-Cf-Id
+X-Cloud-Trace-Context X-Remote-IP X-Remote-Addr X-Vercel-Id X-Varnish X-ARR-LOG-ID
+"""
+
+
 @pytest.mark.parametrize(
     "header",
-    ["X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via"],
+    FORWARDED.split(),
 )
 async def test_who_was_passed_on_by_a_proxy_is_not_taken_for_local(header: str) -> None:
     async with scene() as bank:
@@ -297,3 +309,75 @@ async def test_an_authentication_that_fails_lets_nobody_in(
             assert answer.status_code == 500
             assert "hunter2" not in answer.text
     assert "a request could not be answered" in caplog.text
+
+
+# Logins that end
+
+
+class Logins:
+    """Who is logged in, as an app of the user's knows it."""
+
+    def __init__(self) -> None:
+        self.names = {"ada"}
+        self.scopes = frozenset({"read", "send"})
+        self.asked = 0
+
+    def __call__(self, request: Request) -> Principal | None:
+        self.asked += 1
+        name = request.cookies.get("who", "")
+        return Principal("default", name, self.scopes) if name in self.names else None
+
+
+async def drain(pieces: AsyncIterator[bytes]) -> None:
+    async for _ in pieces:
+        pass
+
+
+@pytest.mark.parametrize("change", ["logout", "fewer scopes"])
+async def test_a_stream_ends_when_its_login_does(change: str) -> None:
+    logins = Logins()
+    settings = ServerSettings(port=0, authenticate=logins, heartbeat=0.05)
+    async with (
+        scene() as bank,
+        on_a_socket(bank.app, settings) as (_, port),
+        Caller(base_url=f"http://127.0.0.1:{port}", cookies={"who": "ada"}) as ada,
+    ):
+        session = (await ada.start("hello"))["session_id"]
+        async with ada.stream("GET", f"/v1/sessions/{session}/stream") as stream:
+            pieces = stream.aiter_raw()
+            await anext(pieces)
+            if change == "logout":
+                logins.names.clear()
+            else:
+                logins.scopes = frozenset({"send"})
+            with pytest.raises(httpx.RemoteProtocolError):
+                await asyncio.wait_for(drain(pieces), 60)
+
+
+@pytest.mark.parametrize("what", ["poll", "result"])
+async def test_who_waits_is_not_given_what_comes_after_its_login_or_its_key_ended(
+    what: str,
+) -> None:
+    logins = Logins()
+    async with scene(ServerSettings(authenticate=logins, long_poll=60)) as bank:
+        ada = bank.caller({"Cookie": "who=ada"})
+        started = await ada.start("hello")
+        session, key_id, header = started["session_id"], *(await bank.key("read"))
+        end = (await ada.ask("GET", f"/sessions/{session}"))["offset"]
+        busy = await ada.ask("POST", "/sessions", 202, json={"agent": "teller", "message": "hang"})
+        await bank.until(busy["session_id"], "tool.started")
+        path = {
+            "poll": f"/v1/streams/sessions/{session}?offset={end:016d}&live=long-poll",
+            "result": f"/v1/sessions/{busy['session_id']}/result?wait=30",
+        }[what]
+        waiting = [asyncio.create_task(who.get(path)) for who in (ada, bank.caller(header))]
+        backend = bank.api.state.backend
+        while backend.streams.total < 2:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+        logins.names.clear()
+        await revoke_key(bank.app.store, key_id, 1)
+        await (await bank.app.session(session)).send("a secret")
+        await (await bank.app.session(busy["session_id"])).cancel("enough")
+
+        for answer in await asyncio.gather(*waiting):
+            assert answer.status_code == 401, answer.text

@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 from http_scene import on_a_socket
 from msgspec.structs import replace
-from terminal import EXECUTABLE, PATIENCE, Place, environment
+from terminal import EXECUTABLE, TIMEOUT, Place, environment
 from typer.testing import CliRunner
 
 from outlast import Outlast
@@ -63,7 +63,7 @@ class Server:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @contextmanager

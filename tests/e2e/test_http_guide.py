@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from http_scene import OF_OTHERS, teller
-from terminal import EXECUTABLE, PATIENCE, environment
+from terminal import EXECUTABLE, TIMEOUT, environment
 
 from outlast import Outlast
 from outlast.server import ServerSettings
@@ -82,7 +82,7 @@ def run(command: str, directory: Path) -> str:
         text=True,
         cwd=directory,
         env=environment(None),
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     return (ended.stdout + ended.stderr).replace("\r", "").rstrip("\n")

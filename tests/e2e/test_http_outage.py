@@ -127,7 +127,7 @@ async def test_a_store_that_says_nothing_does_not_keep_callers_waiting() -> None
         store.is_silent = True
 
         for method, path, sent in tried:
-            if path != "/v1/readyz":  # its own patience is longer
+            if path != "/v1/readyz":  # its own timeout is longer
                 response = await caller.request(method, path, json=sent)
                 assert response.status_code == 503, (method, path, response.text)
                 assert response.headers["retry-after"] == "1"

@@ -53,8 +53,9 @@ async def test_bodies_that_are_too_large_are_refused_however_they_come() -> None
         async with Caller(base_url=f"http://127.0.0.1:{port}", headers=json_type) as caller:
             whole = await caller.post("/v1/sessions", content=b"x" * 10_001)
             chunked = await caller.post("/v1/sessions", content=pieces())
-            callback = await caller.post("/v1/callbacks/token", content=b"x" * 1001)
-            in_pieces = await caller.post("/v1/callbacks/token", content=pieces())
+            _, path = await bank.hooked(caller)
+            callback = await caller.post(f"/v1{path}", content=b"x" * 1001)
+            in_pieces = await caller.post(f"/v1{path}", content=pieces())
 
             for response in (whole, chunked, callback, in_pieces):
                 assert response.status_code == 413

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from stream_scene import events_of, sent_events_of, serving, talker
+from stream_scene import end_cursor, events_of, sent_events_of, serving, talker
 
+from outlast.core.instant import rfc3339
 from outlast.server import ServerSettings
 from outlast.server.key import revoke_key
 
@@ -24,7 +25,7 @@ async def test_a_page_has_the_events_that_the_embedded_reader_gives() -> None:
         assert [event["offset"] for event in seen] == [event.offset for event in expected]
         assert [event["type"] for event in seen] == [event.type for event in expected]
         assert [event["data"] for event in seen] == [
-            json.loads(json.dumps(dict(event.data))) for event in expected
+            json.loads(json.dumps(dict(event.data), default=rfc3339)) for event in expected
         ]
         [asked] = [event for event in seen if event["type"] == "tool.requested"]
         assert asked["data"]["args"] == {"item": "harbour"}
@@ -117,7 +118,7 @@ async def test_a_page_says_where_it_ends_behind_what_is_hidden_too() -> None:
             f"/sessions/{session.id}/stream", params={"follow": "false"}
         )
 
-        assert response.headers["outlast-cursor"] == str((await session.info()).end)
+        assert response.headers["outlast-cursor"] == await end_cursor(session)
         assert response.headers["content-type"] == "application/x-ndjson"
         assert response.headers["cache-control"] == "no-cache, no-store"
 
@@ -149,7 +150,8 @@ async def test_server_sent_events_go_on_after_the_last_id() -> None:
         ) as lines:
             rest = [(number, event) async for number, event in sent_events_of(lines)]
 
-        assert [number for number, _ in seen] == offsets
+        assert [number for number, _ in seen] == [event["cursor"] for _, event in seen]
+        assert [event["offset"] for _, event in seen] == offsets
         assert [event for _, event in seen] == await scene.page(session)
         assert rest == seen[3:]
 
@@ -160,7 +162,7 @@ async def test_a_browser_that_has_all_of_a_session_that_is_over_is_kept_from_com
         await session.end()
         async with scene.stream(session, sse=True) as lines:
             seen = [number async for number, _ in sent_events_of(lines)]
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(seen[-1])}
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": seen[-1]}
 
         again = await scene.http.get(f"/sessions/{session.id}/stream", headers=headers)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from stream_scene import Scene, serving
+from stream_scene import Scene, end_offset, serving
 
 from outlast import Key, Session
 from outlast.clock import Clock
@@ -96,7 +96,7 @@ async def test_a_page_that_a_client_has_is_not_sent_again() -> None:
 async def test_now_is_the_end_of_the_stream() -> None:
     async with serving(QUICK) as scene:
         session = await scene.start()
-        end = f"{(await session.info()).end:016d}"
+        end = await end_offset(session)
 
         now = await read(scene, session, offset="now")
         polled = await read(scene, session, offset="now", live="long-poll")
@@ -160,7 +160,7 @@ async def test_a_poll_waits_for_what_comes_and_no_longer_than_it_may() -> None:
 async def test_a_poll_in_vain_is_answered_with_nothing() -> None:
     async with serving(QUICK) as scene:
         session = await scene.start()
-        end = f"{(await session.info()).end:016d}"
+        end = await end_offset(session)
 
         response = await read(scene, session, offset=end, live="long-poll")
 
@@ -191,7 +191,7 @@ async def test_a_server_that_is_about_to_stop_sends_its_readers_away() -> None:
 async def test_a_session_that_is_over_is_a_stream_that_is_closed() -> None:
     async with serving() as scene:
         session = await scene.start()
-        end = f"{(await session.info()).end:016d}"
+        end = await end_offset(session)
         polling = asyncio.create_task(read(scene, session, offset=end, live="long-poll"))
         await session.end()
         response = await polling
@@ -235,7 +235,7 @@ async def test_who_listens_when_the_session_ends_is_told_that_the_stream_is_clos
         assert "session.ended" in {e["type"] for kind, data in seen if kind == "data" for e in data}
         closings = [what for kind, what in seen if kind == "control" and "streamClosed" in what]
         assert closings == [seen[-1][1]]
-        assert closings[0]["streamNextOffset"] == f"{(await session.info()).end:016d}"
+        assert closings[0]["streamNextOffset"] == await end_offset(session)
 
 
 async def test_the_head_says_where_the_stream_ends_and_keeps_nobody() -> None:
@@ -246,7 +246,7 @@ async def test_the_head_says_where_the_stream_ends_and_keeps_nobody() -> None:
 
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == "application/json"
-        assert head.headers["stream-next-offset"] == f"{(await session.info()).end:016d}"
+        assert head.headers["stream-next-offset"] == await end_offset(session)
         assert head.headers["cache-control"] == "no-store"
         assert "stream-closed" not in head.headers
         nobody = await scene.http.head("/streams/sessions/ses_unknown")

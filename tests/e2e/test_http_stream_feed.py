@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from stream_scene import ENOUGH, SPEECH, events_of, serving, talker
 
 from outlast import Outlast, Session
+from outlast.core.cursor import BEGINNING, Cursor
 from outlast.errors import StoreUnavailable
-from outlast.server.stream.encoding import EncodedEvent
+from outlast.server.stream.encoding import EncodedEvent, Visibility
 from outlast.server.stream.feed import SessionFeeds
 from outlast.server.stream.reader import FeedReader, StreamCut
 from outlast.server.stream.window import EventWindow, up_to_end
@@ -24,6 +25,8 @@ from outlast.store import LogPage, SessionInfo, Store
 from outlast.testing.wrapped_store import WrappedStore
 
 LONG = 5.0
+
+ALL = Visibility(internals=True, sign_ins=True)
 
 
 class CountingStore(WrappedStore):
@@ -63,10 +66,10 @@ class DeafStore(WrappedStore):
 async def take(reader: FeedReader, end: int) -> list[int]:
     """Read up to an offset at least."""
     seen: list[int] = []
-    while reader.cursor < end:
+    while reader.cursor.offset < end:
         batch = await reader.next(LONG)
         assert batch is not None
-        seen += [line.offset for line in batch.lines]
+        seen += [line.cursor.offset for line in batch.lines]
     return seen
 
 
@@ -87,7 +90,7 @@ async def test_a_thousand_readers_ask_no_more_of_the_database_than_one() -> None
         readers = []
         for place in range(1000):
             feed = await stack.enter_async_context(feeds.open(info))
-            readers.append(FeedReader(feed, info, after=place % info.end, internals=True))
+            readers.append(FeedReader(feed, info, after=Cursor(place % info.end), seen=ALL))
         before = [asyncio.create_task(take(reader, info.end)) for reader in readers]
         await asyncio.gather(*before)
         assert store.asked.total() <= 4  # to begin with
@@ -113,15 +116,15 @@ async def test_a_reader_who_is_slow_gets_all_and_holds_up_nobody() -> None:
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        slow, quick = (FeedReader(feed, info, after=0, internals=True) for _ in range(2))
+        slow, quick = (FeedReader(feed, info, after=BEGINNING, seen=ALL) for _ in range(2))
         first = await slow.next(LONG)
         assert first is not None
 
         seen: list[int] = []
-        while feed.window.start <= slow.cursor:  # it is left behind
+        while feed.window.start <= slow.cursor.offset:  # it is left behind
             end = await turn(session, "long " * 10_000)
             seen += await take(quick, end)
-        given = [line.offset for line in first.lines] + await take(slow, end)
+        given = [line.cursor.offset for line in first.lines] + await take(slow, end)
 
         assert given == seen == list(range(1, end + 1))
         feeds.close()
@@ -200,7 +203,7 @@ async def test_without_any_hint_a_feed_looks_by_itself(monkeypatch: pytest.Monke
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        reader = FeedReader(feed, info, after=0)
+        reader = FeedReader(feed, info, after=BEGINNING, seen=ALL)
         await take(reader, info.end)
 
         end = await turn(session, "look")
@@ -216,11 +219,11 @@ async def test_a_page_ends_where_the_log_ended_when_it_was_asked_for() -> None:
         info = await session.info()
         await turn(session, "look")
 
-        batches = [batch async for batch in up_to_end(app.store, info, 0, internals=True)]
+        batches = [batch async for batch in up_to_end(app.store, info, BEGINNING, ALL)]
 
-        offsets = [line.offset for batch in batches for line in batch.lines]
+        offsets = [line.cursor.offset for batch in batches for line in batch.lines]
         assert offsets == list(range(1, info.end + 1))
-        assert batches[-1].cursor == info.end
+        assert batches[-1].cursor.offset == info.end
 
 
 async def test_a_feed_waits_for_a_database_that_is_away() -> None:
@@ -231,7 +234,7 @@ async def test_a_feed_waits_for_a_database_that_is_away() -> None:
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        reader = FeedReader(feed, info, after=0)
+        reader = FeedReader(feed, info, after=BEGINNING, seen=ALL)
         await take(reader, info.end)
 
         store.is_away = True
@@ -252,7 +255,7 @@ async def test_readers_of_a_history_that_is_no_more_are_sent_away() -> None:
         await session.wait()
         info = await session.info()
         feed = await stack.enter_async_context(feeds.open(info))
-        reader = FeedReader(feed, info, after=0)
+        reader = FeedReader(feed, info, after=BEGINNING, seen=ALL)
         await take(reader, info.end)
 
         store.older = replace(info, end=info.end - 1)  # restored from a backup
@@ -269,7 +272,7 @@ async def test_readers_of_feeds_that_are_closed_are_sent_away() -> None:
         await session.wait()
         info = await session.info()
         async with feeds.open(info) as feed:
-            reader = FeedReader(feed, info, after=info.end)
+            reader = FeedReader(feed, info, after=Cursor(info.end), seen=ALL)
             waiting = asyncio.create_task(reader.next(LONG))
             await asyncio.sleep(0)
 
@@ -279,7 +282,7 @@ async def test_readers_of_feeds_that_are_closed_are_sent_away() -> None:
                 await waiting
         async with feeds.open(info) as feed:
             with pytest.raises(StreamCut):
-                await FeedReader(feed, info, after=0).next(LONG)
+                await FeedReader(feed, info, after=BEGINNING, seen=ALL).next(LONG)
 
 
 @given(
@@ -293,17 +296,18 @@ def test_a_window_has_the_newest_lines_that_fit(
     lines: list[EncodedEvent] = []
     for page in sizes:
         added = [
-            EncodedEvent(8 + len(lines) + n, False, b"x" * size) for n, size in enumerate(page)
+            EncodedEvent(Cursor(8 + len(lines) + n), False, b"x" * size)
+            for n, size in enumerate(page)
         ]
         window.add(added)
         lines += added
 
         kept = lines[window.start - 7 :]
         assert window.end == 7 + len(lines)
-        assert list(window.after(window.start).lines) == kept
+        assert list(window.after(Cursor(window.start)).lines) == kept
         assert len(kept) <= most[0]
         assert len(kept) <= 1 or sum(len(line.data) for line in kept) <= most[1]
         for cursor in range(window.start, window.end + 1):
-            assert [line.offset for line in window.after(cursor).lines] == list(
+            assert [line.cursor.offset for line in window.after(Cursor(cursor)).lines] == list(
                 range(cursor + 1, window.end + 1)
             )

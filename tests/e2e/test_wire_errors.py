@@ -102,19 +102,25 @@ async def test_a_request_that_the_provider_rejects_is_recoverable(
         (404, "MODEL_NOT_FOUND"),
     ],
 )
-async def test_rejected_credentials_and_unknown_models_are_structural(
+async def test_rejected_credentials_and_unknown_models_wait_until_somebody_mends_them(
     build: Builder, status: int, code: str
 ) -> None:
     async with WireServer(ErrorStatus(status)) as server:
         failure = await failure_of(ProviderModel(build(server)))
-    assert (failure.kind, failure.error.code) == ("structural", code)
+    assert (failure.kind, failure.error.code) == ("blocked", code)
     assert len(server.requests) == 1
 
 
-async def test_an_exhausted_quota_is_recoverable_although_it_is_a_429() -> None:
+async def test_an_exhausted_quota_is_somebodys_to_mend_although_it_is_a_429() -> None:
     async with WireServer(ErrorStatus(429, code="insufficient_quota")) as server:
         failure = await failure_of(ProviderModel(openai_model(server)))
-    assert (failure.kind, failure.error.code) == ("recoverable", "QUOTA_EXCEEDED")
+    assert (failure.kind, failure.error.code) == ("blocked", "QUOTA_EXCEEDED")
+
+
+async def test_an_unpaid_bill_is_somebodys_to_mend() -> None:
+    async with WireServer(ErrorStatus(402, "no credit")) as server:
+        failure = await failure_of(ProviderModel(openai_model(server)))
+    assert (failure.kind, failure.error.code) == ("blocked", "QUOTA_EXCEEDED")
 
 
 async def test_a_conversation_too_long_for_the_model_is_recoverable() -> None:
@@ -257,8 +263,8 @@ async def test_of_several_models_that_failed_the_one_with_most_hope_decides() ->
         (ai.ModelRequestTimeout("m", 3), "transient"),
         (ai.UnexpectedModelBehavior("nonsense"), "transient"),
         (ai.ContentFilterError("filtered"), "recoverable"),
-        (ai.UserError("no such setting"), "structural"),
-        (InvalidDefinition("no such model"), "structural"),
+        (ai.UserError("no such setting"), "recoverable"),
+        (InvalidDefinition("no such model"), "blocked"),
         (StoreCorrupt("not what was stored"), "structural"),
         (StoreFromTheFuture("too new"), "recoverable"),
         (KeyError("a bug"), "recoverable"),
@@ -298,7 +304,7 @@ async def test_a_model_that_nobody_knows_is_an_invalid_definition(name: str) -> 
     model = ProviderModel(name)
     with pytest.raises(InvalidDefinition) as caught:
         await model.request(hello())
-    assert model.classify(caught.value).kind == "structural"
+    assert model.classify(caught.value).kind == "blocked"
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-5.2", "anthropic:claude-opus-4-5"])

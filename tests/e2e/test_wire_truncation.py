@@ -12,8 +12,8 @@ from outlast.agents.model.client import (
     AnswerCutOff,
     FinishedAnswer,
     KeepAlive,
+    ModelPiece,
     ModelRequest,
-    Said,
     ToolSpec,
 )
 from outlast.agents.model.pydantic_ai import ProviderModel
@@ -60,13 +60,13 @@ every_cut = pytest.mark.parametrize(
 )
 
 
-async def listen(protocol: str, answer: WireReply) -> tuple[list[Said], Exception | None]:
+async def listen(protocol: str, answer: WireReply) -> tuple[list[ModelPiece], Exception | None]:
     """Return what a client heard of an answer, and how that ended."""
     view = View()
     view.messages.append(UserMessage((Text("Hello"),)))
     tools = (ToolSpec("ask", "Ask somebody.", {"type": "object", "properties": {"who": {}}}),)
     request = ModelRequest(view=view, call_id="call", attempt=1, tools=tools)
-    heard: list[Said] = []
+    heard: list[ModelPiece] = []
     async with WireServer(answer) as server:
         try:
             async for piece in ProviderModel(PROTOCOLS[protocol][0](server)).stream(request):
@@ -107,7 +107,7 @@ async def test_a_connection_that_breaks_is_an_answer_cut_off(
     assert heard == whole[: len(heard)]
 
 
-def parts_of(heard: list[Said]) -> Any:
+def parts_of(heard: list[ModelPiece]) -> Any:
     last = heard[-1]
     assert isinstance(last, FinishedAnswer)
     return [replace(part, extra="") for part in last.parts]  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60
+TIMEOUT = 60
 LONGEST = 2**17
 PIPEFUL = 2**16
 
@@ -56,7 +56,7 @@ class Warm:
             socket.send_fds(self._way, [json.dumps(order).encode()], streams)
             os.close(listening)
             os.close(exiting)
-            ended, _, _ = select.select([ending], [], [], PATIENCE)
+            ended, _, _ = select.select([ending], [], [], TIMEOUT)
             assert ended, f"{command} has not ended"
             code = int(os.read(ending, 16))
             os.close(ending)

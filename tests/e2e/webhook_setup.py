@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast import Agent, Outlast, WorkerSettings
+from outlast.core.instant import seconds
 from outlast.integration.outbox import Subscription, WebhookSettings
 from outlast.integration.outbox.consumer import OutboxRoutes
 from outlast.integration.outbox.dispatcher import OutboxDispatcher
@@ -37,7 +38,7 @@ class WebhookSetup:
         self.store: Store = MemoryStore(self.clock)
         self.agent = agent or poet()
         self.settings = WebhookSettings(secret=SECRET, allow_private=True, **settings)
-        self._client = GuardedClient(allow_private=True, timeout=self.settings.timeout)
+        self._client = GuardedClient(allow_private=True, timeout=seconds(self.settings.timeout))
 
     def reading(self) -> Outlast:
         """An app that starts and reads, and does no work."""

@@ -63,7 +63,7 @@ async def test_a_timer_is_due_by_the_stores_clock(off: int, wait: Any) -> None:
     async with off_by(off, agent(script, tools=[wait, ask])) as (app, clock):
         session = await app.start("a", "go")
         set_up = await until(session, "timer.set")
-        assert set_up.data["due_at"] == DUE
+        assert set_up.data["due_at"] == date_of(DUE)
 
         # Somebody else wakes the lane a moment before.
         [request] = (await session.wait()).requests

@@ -210,7 +210,7 @@ async def test_a_tool_waits_for_an_instant() -> None:
         instants.append(datetime.fromtimestamp((clock.now() + DAY) / 1000, UTC))
         session = await app.start("a", "go")
         timer = await until(session, "timer.set")
-        assert timer.data["due_at"] == clock.now() + DAY
+        assert timer.data["due_at"] == date_of(clock.now() + DAY)
         clock.advance(DAY)
 
         assert (await session.wait()).output == "done"

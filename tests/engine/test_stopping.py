@@ -1,5 +1,7 @@
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -254,6 +256,54 @@ async def test_the_late_result_of_a_tool_that_ignores_its_cancellation_is_droppe
         assert len(await the(session, "tool.started")) == 2
 
 
+class Half:
+    """A slice whose name no log can hold."""
+
+    __slice__ = "half a character: \ud800"
+
+
+async def half_a_text(ctx: Context) -> object:
+    return "half a character: \ud800"
+
+
+async def half_a_slice(ctx: Context) -> object:
+    ctx.session._change("put", Half, "kept")
+    return "fine"
+
+
+@pytest.mark.parametrize("unstorable", [half_a_text, half_a_slice])
+async def test_a_tool_whose_end_cannot_be_stored_stops_with_its_turn(
+    unstorable: Callable[[Context], Awaitable[object]], caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool
+    async def stubborn(ctx: Context) -> object:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await unstorable(ctx)
+
+    @tool
+    async def heeds() -> str:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "heeded"
+
+    both = calls(("stubborn", {}), ("heeds", {}))
+    async with running(agent([both, say("done")], tools=[stubborn, heeds])) as app:
+        session = await app.start("a", "go")
+        await until(session, "tool.started", 2)
+        await session.cancel()
+        await session.wait()
+
+        [cut] = await the(session, "tool.interrupted")
+        assert cut.data["reason"] == "unstorable"  # and not "crash": the lane went on
+        [done] = await the(session, "tool.completed")
+        assert done.data["value"] == "heeded"
+        [said] = [line for line in caplog.records if "cannot be stored" in line.message]
+        assert vars(said)["tool"] == "stubborn"
+        assert "surrogates" in vars(said)["why"]
+        assert not await verify(app.store, session.id)
+
+
 @pytest.mark.parametrize("which", [{"lane": "notes"}, {"turn": "notes/t1"}])
 async def test_a_cancel_reaches_the_lane_that_it_names_and_no_other(which: dict[str, str]) -> None:
     async with running(agent([call("pay")], tools=[pay])) as app:
@@ -478,14 +528,15 @@ async def test_a_task_is_over_with_its_answer() -> None:
         assert (await types_of(session))[-1] == "session.completed"
 
 
-async def test_a_task_that_fails_is_over_as_failed() -> None:
+async def test_a_task_that_fails_rests_and_its_token_lives() -> None:
     broken = ScriptedReply(fails=(ScriptedError("recoverable", "filtered"),) * 9)
     async with running(agent([broken])) as app:
-        session = await app.start("a", "do it", mode="task")
+        session = await app.start("a", "do it", mode="task", continuation_token="job")
         result = await session.wait()
 
         assert (result.status, result.error.code) == ("failed", "SCRIPTED")
-        assert (await session.info()).over == "failed"
+        assert (await session.info()).over == ""
+        assert await app.store.listing.find_token("default", "job") == session.id
 
 
 async def test_a_task_takes_no_follow_up() -> None:

@@ -9,10 +9,15 @@ from msgspec.structs import replace
 from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 
 from outlast import Agent, Context, Limits, Outlast, Session, WorkerSettings, tool
+from outlast.core.instant import date_of
 from outlast.core.message import Text, UserMessage
+from outlast.engine.counters import WorkerCounters
+from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.worker import LANE_OVERHEAD, LaneCache
 from outlast.errors import InvalidInput, StoreUnavailable
-from outlast.store import Commit, Committed, Refused, Store, WorkerInfo
+from outlast.store import Claim, Commit, Committed, Refused, Store, WorkerInfo
 from outlast.stores.sqlite import MemoryStore
+from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedReply, call, calls, say
 from outlast.testing.wrapped_store import WrappedStore
 
@@ -418,7 +423,7 @@ async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took(
         await ran.wait()
         assert app.worker
         store.write_outside_transaction(lambda db: db.raw.execute(END_LEASES))
-        heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=0)
+        heir = WorkerInfo(worker="heir", host="here", pid=1, started_at=date_of(0))
         await store.work.enlist(heir, 3_600_000)
         [taken] = await store.work.claim("heir", 1)
         assert app.worker._lease_keeper
@@ -428,3 +433,35 @@ async def test_a_worker_whose_lease_ran_out_lets_go_at_once_of_what_others_took(
             await ended.wait()
         assert taken.session_id == session.id
         assert "tool.completed" not in [e.type for e in await log_of(session)]
+
+
+# The cache of lanes
+
+
+def given_back(store: Store, name: str, size: int) -> OwnedLane:
+    claim = Claim(name, "default", "main", "a", 1, 0, 0, size=size)
+    return OwnedLane(claim, "w1", store, ManualClock(), WorkerCounters(dict))
+
+
+async def test_lanes_are_kept_as_long_as_their_bytes_fit() -> None:
+    store, kept = MemoryStore(), LaneCache(10 * LANE_OVERHEAD)
+    small = [given_back(store, f"small {number}", 0) for number in range(4)]
+    for lane in small:
+        kept.keep(lane)
+    large = given_back(store, "large", 8 * LANE_OVERHEAD)
+    kept.keep(large)
+
+    assert [kept.take(lane.session_id, "main", 0) for lane in small] == [None] * 3 + [small[3]]
+    assert kept.take("large", "main", 0) is large
+
+
+async def test_a_lane_larger_than_the_cache_is_not_kept_and_what_left_makes_room() -> None:
+    store, kept = MemoryStore(), LaneCache(4 * LANE_OVERHEAD)
+    kept.keep(given_back(store, "too large", 4 * LANE_OVERHEAD))
+    assert kept.take("too large", "main", 0) is None
+    for _ in range(9):
+        kept.keep(lane := given_back(store, "one", 2 * LANE_OVERHEAD))
+        assert kept.take("one", "main", 0) is lane
+    kept.keep(given_back(store, "grows", LANE_OVERHEAD))
+    kept.keep(grown := given_back(store, "grows", 3 * LANE_OVERHEAD))
+    assert kept.take("grows", "main", 0) is grown

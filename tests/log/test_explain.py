@@ -12,8 +12,11 @@ from msgspec.structs import replace
 from scene import DAY, FAST, agent, at_standstill, running, until
 
 from outlast import Agent, Context, DedupeKey, Limit, Limits, ModelOptions, Outlast, tool
-from outlast.agents.model.client import ModelRequest, Said
+from outlast.agents.model.client import ModelPiece, ModelRequest
+from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.core.lane import Lane
+from outlast.core.record import Entry
 from outlast.errors import UnknownSession
 from outlast.log.explain import Cause, ExplainEvidence, Explanation, explain, gather
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
@@ -63,7 +66,7 @@ class SlowModel(ScriptedModel):
         super().__init__([say("done")])
         self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         self.is_asked.set()
         await self.may_answer.wait()
         async for said in super().stream(request):
@@ -85,7 +88,7 @@ async def test_a_session_that_waits_for_approval_says_which_and_since_when() -> 
         assert told.status == "waiting"
         assert asked.text.startswith(f"it waits for the approval {request.request_id}: May ")
         assert asked.text.endswith(' run? refund({"order":17})')
-        assert (asked.since, asked.until) == (START, 0)
+        assert (asked.since, asked.until) == (date_of(START), None)
         assert (asked.request, asked.call, asked.turn, asked.step) == (
             request.request_id,
             "t1.s1.c1",
@@ -93,7 +96,7 @@ async def test_a_session_that_waits_for_approval_says_which_and_since_when() -> 
             1,
         )
         assert kinds(told) == ["turn", "request"]
-        assert links(told, "turn")[0].since == START
+        assert links(told, "turn")[0].since == date_of(START)
 
 
 async def test_messages_behind_an_open_turn_are_named_with_how_many_are_before_them() -> None:
@@ -124,7 +127,10 @@ async def test_a_tool_that_runs_is_told_with_its_owner_fence_and_lease() -> None
         assert (owner.worker, owner.fence, owner.until) == ("w1", 1, info.lease_until)
         assert runs.text == "the tool gate runs in attempt 1"
         assert (runs.call, runs.attempt) == ("t1.s1.c1", 1)
-        assert runs.since >= links(told, "turn")[0].since > 0
+        began = links(told, "turn")[0].since
+        assert began
+        assert runs.since
+        assert runs.since >= began
         gate.opens.set()
         await session.wait()
 
@@ -154,7 +160,7 @@ async def test_a_tool_that_sleeps_says_until_when() -> None:
         [timer] = links(await session.explain(), "timer")
 
         assert timer.text == "the tool nap sleeps"
-        assert (timer.since, timer.until) == (START, START + 3_600_000)
+        assert (timer.since, timer.until) == (date_of(START), date_of(START + 3_600_000))
         clock.advance(DAY)
 
 
@@ -214,7 +220,7 @@ async def test_a_turn_that_an_agents_rate_holds_back_says_until_when() -> None:
         assert permit.text == (
             "the model call t1.s1 waits for its next start under the rate agent:a:rate"
         )
-        assert permit.until == START + 60_000
+        assert permit.until == date_of(START + 60_000)
         assert kinds(told) == ["permit", "queue"]
         clock.advance(DAY)
         await session.wait()
@@ -284,9 +290,10 @@ async def test_a_provider_that_wants_to_be_asked_later_says_why_and_until_when()
         [provider] = links(await session.explain(), "provider")
 
         assert provider.text == (
-            "the model failed in attempt 1, and is asked again: SCRIPTED: too many requests"
+            "the model cannot be had, and is asked again from time to time:"
+            " SCRIPTED: too many requests"
         )
-        assert (provider.since, provider.until) == (START, START + 60_000)
+        assert (provider.since, provider.until) == (date_of(START), date_of(START + 60_000))
         assert (provider.call, provider.attempt) == ("t1.s1", 1)
         clock.advance(DAY)
         await session.wait()
@@ -305,7 +312,8 @@ async def test_a_tool_that_is_tried_again_says_why_and_when() -> None:
 
         assert again.text.startswith("the tool look failed in attempt 1, and is tried again: ")
         assert "no light" in again.text
-        assert again.until > START
+        assert again.until
+        assert again.until > date_of(START)
         clock.advance(DAY)
         await session.wait()
 
@@ -398,12 +406,14 @@ async def test_a_cancel_that_nobody_has_taken_yet_is_told() -> None:
 
 async def test_what_does_not_exist_cannot_be_explained() -> None:
     with pytest.raises(UnknownSession):
-        await gather(MemoryStore(), "ses_nobody", 0)
+        await gather(MemoryStore(), "ses_nobody", date_of(0))
 
 
 # Who could take up a lane that is ready
 
-WORKER = WorkerInfo(worker="w1", host="h", pid=1, started_at=0, agents=("a",), concurrency=2)
+WORKER = WorkerInfo(
+    worker="w1", host="h", pid=1, started_at=date_of(0), agents=("a",), concurrency=2
+)
 
 
 @pytest.mark.parametrize(
@@ -413,6 +423,7 @@ WORKER = WorkerInfo(worker="w1", host="h", pid=1, started_at=0, agents=("a",), c
         ((replace(WORKER, agents=("b",)),), "none of the 1 there are serves it"),
         ((replace(WORKER, lanes=("bulk-*",)),), "none of the 1 there are serves it"),
         ((replace(WORKER, draining=True),), "all that serve it are draining"),
+        ((replace(WORKER, silent=True),), "the database hears of none that serves it"),
         ((replace(WORKER, held=2),), "all 1 that serve it are full"),
         ((replace(WORKER, lanes=("ma*",)),), "w1 or another will take it up at once"),
     ],
@@ -422,7 +433,7 @@ def test_a_lane_that_is_ready_says_why_nobody_has_it(
 ) -> None:
     [link] = links(explain(ready_lane(workers)), "worker")
     assert link.text == f"it waits for a worker: {why}"
-    assert link.since == 90
+    assert link.since == date_of(90)
 
 
 def test_a_lane_whose_owner_is_gone_says_so() -> None:
@@ -442,10 +453,33 @@ def test_a_lane_whose_owner_was_the_last_worker_waits_for_one_to_start() -> None
 
 
 def test_a_lane_is_carried_by_a_worker_that_drains() -> None:
-    evidence = ready_lane((replace(WORKER, draining=True, lease_until=150),), owner="w1", fence=3)
+    evidence = ready_lane(
+        (replace(WORKER, draining=True, lease_until=date_of(150)),), owner="w1", fence=3
+    )
     [owner] = links(explain(evidence), "owner")
     assert owner.text == "worker w1 on h (pid 1) carries it, and drains"
-    assert (owner.until, owner.fence) == (150, 3)
+    assert (owner.until, owner.fence) == (date_of(150), 3)
+
+
+def test_a_lane_whose_owner_cannot_be_reached_is_left_to_the_lease() -> None:
+    silent = replace(WORKER, silent=True, lease_until=date_of(150))
+    evidence = ready_lane((silent,), owner="w1", fence=3)
+    [owner] = links(explain(evidence), "owner")
+    assert owner.text.endswith(
+        "carries it; the database does not hear of it, and its lease decides"
+    )
+    assert owner.until == date_of(150)
+
+
+def test_a_lane_that_was_taken_over_says_on_which_evidence() -> None:
+    taken = r.LaneTakenOver(worker="w1", fence=3, since=80, evidence="lock_file")
+    before = ready_lane((WORKER,), owner="w1", fence=3)
+    entries = (Entry(offset=2, at=80, lane="main", record=taken),)
+    [link] = links(explain(replace(before, entries=entries)), "takeover")
+    assert link.text == (
+        "it took the lane over from another worker: the lock file of its process was free"
+    )
+    assert (link.since, link.worker, link.fence) == (date_of(80), "w1", 3)
 
 
 def ready_lane(workers: tuple[WorkerInfo, ...], owner: str = "", fence: int = 0) -> ExplainEvidence:
@@ -457,7 +491,7 @@ def ready_lane(workers: tuple[WorkerInfo, ...], owner: str = "", fence: int = 0)
         turn="",
         worker=owner,
         fence=fence,
-        ready_at=90,
+        ready_at=date_of(90),
         queued=1,
     )
     session = SessionInfo(
@@ -466,11 +500,15 @@ def ready_lane(workers: tuple[WorkerInfo, ...], owner: str = "", fence: int = 0)
         agent="a",
         mode="conversation",
         status="queued",
-        created_at=0,
-        updated_at=0,
+        created_at=date_of(0),
+        updated_at=date_of(0),
         end=2,
         lanes=(lane,),
     )
     return ExplainEvidence(
-        session=session, states={"main": Lane(session="s")}, entries=(), workers=workers, now=100
+        session=session,
+        states={"main": Lane(session="s")},
+        entries=(),
+        workers=workers,
+        now=date_of(100),
     )

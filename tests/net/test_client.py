@@ -30,7 +30,10 @@ NEVER = (
     " 224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255 :: fe80::1 fe80::1%eth0 ff02::1 fec0::1"
     " fd00:ec2::254 fd20:ce::254 ::ffff:169.254.169.254 64:ff9b::169.254.169.254"
     " 2002:a9fe:a9fe:: 64:ff9b:1::8.8.8.8 2001:db8::1 2001::1 3fff::1 100::1 4000::1"
-    " 2606:4700::5efe:a00:1"
+    " 2606:4700::5efe:a00:1 fd00:ec2::23 fd00:ec2::254%1 fd00:c1::a9fe:a9fe fd00:42::42"
+    " fd00:a9fe:a9fe::1 fd00:100::100:200 fd12::1%eth0 2606:4700:4700::1111%0 ::1%lo"
+    " ::ffff:100.100.100.200 ::ffff:0:169.254.169.254 64:ff9b::100.100.100.200 2002:6464:64c8::"
+    " ::ffff:168.63.129.16"
 ).split()
 
 
@@ -67,6 +70,9 @@ def test_addresses_that_nobody_should_call_are_refused_in_any_case(address: str)
         "https:///hook",
         "https://\u2603.example/hook",
         "https://a\u200bb.example/hook",
+        "http://[fd00:ec2::254%251]/",
+        "http://[fe80::1%25eth0]/",
+        "http://a%2eexample/",
         "https://user@shop.example/",
         "https://user:s3cret@shop.example/",
         "https://:s3cret@shop.example/",

@@ -2,19 +2,32 @@ from __future__ import annotations
 
 import re
 
+from outlast.core.instant import date_of
 from outlast.engine.counters import WorkerCounters
-from outlast.server.metric import exposition
+from outlast.server.metric import MOST_CODES, exposition, of_store
 from outlast.store import LaneCount, StoreCounts, WorkerInfo
 
 LINE = re.compile(r'(\w+)((?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[\d.e+]+)')
 ABOUT = re.compile(r"# (HELP|TYPE) (\w+) (.+)")
 
-CENSUS = StoreCounts((LaneCount("waiting", ("request",), 2), LaneCount("idle", (), 5)), 7, 1_000)
+LANES = (
+    LaneCount("waiting", ("request",), 2),
+    LaneCount("idle", (), 5),
+    LaneCount("failed", ("retry",), 3, "QUOTA_EXCEEDED"),
+    LaneCount("failed", ("retry",), 1, "TIMEOUT"),
+)
+CENSUS = StoreCounts(LANES, 7, date_of(1_000))
 
 
 def worker(name: str = "wrk_1", counters: str = "") -> WorkerInfo:
     return WorkerInfo(
-        worker=name, host="h", pid=1, started_at=0, concurrency=200, held=3, counters=counters
+        worker=name,
+        host="h",
+        pid=1,
+        started_at=date_of(0),
+        concurrency=200,
+        held=3,
+        counters=counters,
     )
 
 
@@ -45,6 +58,25 @@ def test_what_the_store_counts_is_told() -> None:
     assert told["outlast_open_streams"] == 4
 
 
+def test_lanes_that_rest_after_a_failure_are_counted_together_and_by_code() -> None:
+    told = samples()
+
+    assert told['outlast_lanes{status="failed",wait="retry"}'] == 4
+    assert told['outlast_failed_lanes{code="QUOTA_EXCEEDED"}'] == 3
+    assert told['outlast_failed_lanes{code="TIMEOUT"}'] == 1
+
+
+def test_codes_that_few_lanes_failed_with_are_counted_as_other() -> None:
+    rare = [LaneCount("failed", (), 1, f"CODE_{n}") for n in range(2 * MOST_CODES)]
+    census = StoreCounts((LaneCount("failed", (), 9, "COMMON"), *rare), 0, None)
+
+    lines = [line for line in of_store(census, 0) if line.startswith("outlast_failed_lanes{")]
+
+    assert len(lines) == MOST_CODES + 1
+    assert lines[0] == 'outlast_failed_lanes{code="COMMON"} 9'
+    assert lines[-1] == f'outlast_failed_lanes{{code="other"}} {MOST_CODES + 1}'
+
+
 def test_what_workers_count_is_told_under_their_names() -> None:
     counters = WorkerCounters(lambda: {"groups": 3})
     counters.claims = 9
@@ -53,7 +85,9 @@ def test_what_workers_count_is_told_under_their_names() -> None:
 
     assert told['outlast_claims_total{worker="wrk_1"}'] == 9
     assert told['outlast_groups_total{worker="wrk_1"}'] == 3
-    for name in ("takeovers", "commits", "refusals"):
+    for evidence in ("lock_file", "port_refused", "lease_expired", "released"):
+        assert told[f'outlast_takeovers_total{{worker="wrk_1",evidence="{evidence}"}}'] == 0
+    for name in ("commits", "refusals"):
         assert told[f'outlast_{name}_total{{worker="wrk_1"}}'] == 0
     assert told['outlast_tokens_total{worker="wrk_1",kind="input"}'] == 0
     assert told['outlast_step_seconds_bucket{worker="wrk_1",le="+Inf"}'] == 0

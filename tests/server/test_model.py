@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,9 +9,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from outlast.core import message as m
+from outlast.core.instant import date_of
 from outlast.errors import InvalidMessage
 from outlast.server.model.message import Message, history_message, said
-from outlast.server.model.shape import instant, instant_or_none
+from outlast.server.model.shape import rfc3339_or_none
 
 MESSAGE: TypeAdapter[str | list[object]] = TypeAdapter(Message)
 
@@ -89,6 +92,8 @@ def test_bytes_come_through(data: bytes) -> None:
 
 
 def test_instants_have_milliseconds_and_are_in_utc() -> None:
-    assert instant(0) == "1970-01-01T00:00:00.000Z"
-    assert instant(1_767_225_599_007) == "2025-12-31T23:59:59.007Z"
-    assert instant_or_none(0) is instant_or_none(None) is None
+    vienna = datetime.fromisoformat("2026-01-01T00:59:59.007123+01:00")
+
+    assert rfc3339_or_none(date_of(0)) == "1970-01-01T00:00:00.000Z"
+    assert rfc3339_or_none(vienna) == "2025-12-31T23:59:59.007Z"
+    assert rfc3339_or_none(None) is None

@@ -20,8 +20,9 @@ from outlast import (
     Webhook,
     tool,
 )
+from outlast.core.message import UserMessage
 from outlast.core.record import CancelRequested
-from outlast.errors import InvalidInput, StoreUnavailable
+from outlast.errors import InvalidInput, NotEncodable, StoreUnavailable
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.session.inbox import Inbox
 from outlast.testing.scripted import call, say
@@ -242,6 +243,25 @@ async def test_an_answer_that_cannot_be_is_refused_and_the_question_stays_open(
         assert (await session.wait()).output == "done"
 
 
+class Shout(str):
+    """A text of a kind that no encoder knows."""
+
+
+async def test_a_text_of_any_kind_is_stored_as_the_text_that_it_is() -> None:
+    async with running(agent([say("hi")])) as app:
+        session = await app.start("a", Shout("go"))
+        await session.wait()
+
+        [message, _] = await session.history()
+        assert message == UserMessage((Text("go"),))
+
+
+async def test_a_part_that_cannot_be_stored_is_refused_by_name() -> None:
+    async with running(agent([say("hi")])) as app:
+        with pytest.raises(NotEncodable, match=r"File\(name=…\) cannot be stored"):
+            await app.start("a", ["see", File(b"x", name="\ud800")])
+
+
 async def test_a_record_of_a_wrong_type_never_reaches_the_log() -> None:
     async with running(agent([say("hi")])) as app:
         session = await app.start("a", "hi")
@@ -250,7 +270,8 @@ async def test_a_record_of_a_wrong_type_never_reaches_the_log() -> None:
         inbox = Inbox(app.store, app.clock)
 
         refused = inbox.add(session.id, "default", "main", wrong, scope="s", dispatch_id=None)
-        assert await refusal_of(refused) == "NOT_ENCODABLE"
+        with pytest.raises(NotEncodable, match=r"cancel\.requested .* - at `\$\.reason`"):
+            await refused
 
 
 @pytest.mark.parametrize("name", ["none", "", "\0", "\ud800", "x" * 10_000, 7, None, []])

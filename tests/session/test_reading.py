@@ -18,7 +18,7 @@ from outlast.testing.crash import CrashingStore
 from outlast.testing.crash_everywhere import SharedStore
 from outlast.testing.scripted import ScriptedModel, call, calls, say
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Noting(SharedStore):
@@ -183,7 +183,7 @@ async def test_while_the_store_is_away_one_that_takes_too_long_is_stopped_all_th
     script = [call("look"), say("done")]
     async with running(agent(script, tools=[look]), store=Away(MemoryStore())) as app:
         session = await app.start("a", "go")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert (await session.wait()).output == "done"
 
 
@@ -202,9 +202,9 @@ async def test_one_that_runs_on_while_its_worker_stops_is_in_the_log_meanwhile()
 
     script = [calls(("look", {"n": 1}), ("look", {"n": 2})), say("done")]
     looking = agent(script, tools=[look])
-    async with running(looking, store=store, settings=replace(FAST, grace=PATIENCE)) as app:
+    async with running(looking, store=store, settings=replace(FAST, grace=TIMEOUT)) as app:
         session = await app.start("a", "go")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await until(session, "tool.started", 2)
             may_end.set()
             assert (await session.wait()).output == "done"
@@ -231,5 +231,5 @@ async def test_what_one_records_is_in_the_log_with_its_answer_or_not_at_all() ->
     store = Refusing(MemoryStore())
     async with running(agent([call("look"), say("done")], tools=[look]), store=store) as app:
         session = await app.start("a", "go")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert (await session.wait()).output == "done"

@@ -24,9 +24,12 @@ from outlast.store import (
     PermitRequest,
     Refused,
     Store,
+    StoreClock,
     Transaction,
 )
+from outlast.store.clock import LocalStoreClock
 from outlast.stores.sqlite import MemoryStore
+from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
 
 LANE = """
@@ -138,8 +141,10 @@ class SkipsEvents(BrokenStore):
 
     counted = 0
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        page = await self.inner.log.read(session_id, after, limit)
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
+        page = await self.inner.log.read(session_id, after, limit, large=large)
         self.counted += 1
         return page if self.counted % 5 else replace(page, entries=page.entries[1:])
 
@@ -203,7 +208,9 @@ class MissesArrivals(BrokenStore):
     """Parks a lane past what has arrived for it."""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.log.commit([replace(c, seen=10**9) for c in commits])
+        return await self.inner.log.commit(
+            [replace(c, seen=self.end(c.session_id)) for c in commits]
+        )
 
 
 class KeepsLanes(BrokenStore):
@@ -289,9 +296,9 @@ def other(sent: Admission) -> dict[str, str]:
 class RunsAhead(BrokenStore):
     """Tells workers a time that has not come yet."""
 
-    async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
-        claims = await self.inner.work.claim(worker, limit, *args, **options)
-        return [replace(claim, now=claim.now + 15_000) for claim in claims]
+    @property
+    def clock(self) -> StoreClock:
+        return LocalStoreClock(ManualClock(self.inner.clock.date() + 15_000))
 
 
 class ForgetsDeadlines(BrokenStore):
@@ -333,7 +340,7 @@ class PutsWordsIntoMouths(BrokenStore):
             else e
             for e in wanted.records
         )
-        return replace(wanted, records=records)
+        return replace(wanted, records=records, body=b"")
 
 
 class TakesNoForYes(BrokenStore):
@@ -351,4 +358,4 @@ class TakesNoForYes(BrokenStore):
             else e
             for e in wanted.records
         )
-        return replace(wanted, records=records)
+        return replace(wanted, records=records, body=b"")

@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from timepiece import ShiftedStore
+
 from outlast import Schedule
 from outlast.errors import OutlastError, StoreUnavailable
 from outlast.integration.schedule.launch import ScheduleLauncher
@@ -141,11 +143,11 @@ class Process:
 
     def _start(self) -> Scheduler:
         world = self._world
-        wire = Wire(world.store, world.chance, world.trouble)
+        wire = ShiftedStore(Wire(world.store, world.chance, world.trouble), self.clock)
         inbox = Inbox(wire, self.clock)
         sessions = SessionStarter(inbox, self.clock, lambda _: ())
-        starter = ScheduleLauncher(inbox, self.clock, sessions)
-        roster = Schedules(world.code[self.fleet], {"a"}, wire, self.clock, starter)
+        starter = ScheduleLauncher(inbox, sessions)
+        roster = Schedules(world.code[self.fleet], {"a"}, wire, starter)
         return Scheduler(wire, self.clock, roster)
 
 

@@ -147,7 +147,8 @@ SEEDS, MOMENTS, OFTEN = 400, 150, 5
 
 def state_of(action: AnyAction) -> str:
     if isinstance(action, Park):
-        return {(): "over", ("message",): "idle"}.get(action.wait, "waiting")
+        rests = {(): "over", ("message",): "idle", ("retry",): "idle"}
+        return rests.get(action.wait, "waiting")
     return BY_ACTION[type(action)]
 
 

@@ -27,6 +27,9 @@ def through(url: str, port: int) -> str:
 class Wire:
     """Passes everything on. It counts transactions, loses answers, and can be cut or fall silent.
 
+    One that `takes_everything` lets new clients speak, and answers none.
+    The answers to what has `answers_late_to` in it come `late_by` seconds late.
+
     `halfway` is how often the server was left in a transaction, with the client to speak next.
     """
 
@@ -34,14 +37,19 @@ class Wire:
         self._host = urlsplit(url).hostname or ""
         self._port = urlsplit(url).port or 5432
         self._writers: set[asyncio.StreamWriter] = set()
+        self._backs: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.transactions = 0
         self.halfway = 0
         self.loses_the_answer_to: bytes | None = None
         self.lost = asyncio.Event()
+        self.answers_late_to: bytes | None = None
+        self.late_by = 0.0
         self.lets_nobody_through = False
+        self.takes_everything = False
         self._silent: set[asyncio.StreamWriter] = set()
         self.refused = asyncio.Event()
+        self.taken = asyncio.Event()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[int]:
@@ -59,6 +67,10 @@ class Wire:
             writer.transport.abort()
         self._writers.clear()
 
+    def lose_answers(self) -> None:
+        """From now on pass on what clients say, and nothing of what the server answers them."""
+        self._silent |= self._backs
+
     def fall_silent(self) -> None:
         """From now on pass on nothing of what the connections there are say, and close none."""
         self._silent |= self._writers
@@ -71,34 +83,53 @@ class Wire:
         try:
             if self.lets_nobody_through:
                 raise ConnectionRefusedError
+            if self.takes_everything:
+                self._writers.add(back)
+                self.taken.set()
+                await near.read()
+                return
             far, forth = await asyncio.open_connection(self._host, self._port)
-        except ConnectionRefusedError:
+        except OSError:  # by this test, or by a server that is not there
             self.refused.set()
             back.transport.abort()
             return
         self._writers |= {back, forth}
-        doomed = asyncio.Event()
+        self._backs.add(back)
+        doomed, late = asyncio.Event(), asyncio.Event()
         with suppress(OSError):
-            await asyncio.gather(self._ask(near, forth, doomed), self._answer(far, back, doomed))
+            await asyncio.gather(
+                self._ask(near, forth, doomed, late), self._answer(far, back, doomed, late)
+            )
+        self._backs.discard(back)
         for writer in (back, forth):
             self._writers.discard(writer)
             writer.transport.abort()
 
     async def _ask(
-        self, near: asyncio.StreamReader, forth: asyncio.StreamWriter, doomed: asyncio.Event
+        self,
+        near: asyncio.StreamReader,
+        forth: asyncio.StreamWriter,
+        doomed: asyncio.Event,
+        late: asyncio.Event,
     ) -> None:
         while data := await near.read(65536):
             self.transactions += data.count(SYNC + b"\x00\x00\x00\x04")
             if self.loses_the_answer_to and self.loses_the_answer_to in data:
                 self.loses_the_answer_to = None
                 doomed.set()
+            if self.answers_late_to and self.answers_late_to in data:
+                late.set()
             if forth not in self._silent:
                 forth.write(data)
                 await forth.drain()
         forth.close()
 
     async def _answer(
-        self, far: asyncio.StreamReader, back: asyncio.StreamWriter, doomed: asyncio.Event
+        self,
+        far: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+        doomed: asyncio.Event,
+        late: asyncio.Event,
     ) -> None:
         while data := await far.read(65536):
             self.halfway += data.count(READY + b"\x00\x00\x00\x05" + WITHIN)
@@ -106,6 +137,9 @@ class Wire:
                 self.lost.set()
                 back.transport.abort()
                 return
+            if late.is_set():
+                late.clear()
+                await asyncio.sleep(self.late_by)
             if back not in self._silent:
                 back.write(data)
                 await back.drain()

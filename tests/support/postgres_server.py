@@ -25,7 +25,7 @@ from typing import Self
 import psycopg
 from free_port import free_port
 
-PATIENCE = 100.0
+TIMEOUT = 100.0
 LOOK_EVERY = 0.3
 PASSWORD = "hunter2-and-more"
 VERSION = "OUTLAST_TEST_POSTGRES_VERSION"
@@ -87,6 +87,23 @@ class Server:
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         options += f" -c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories="
         self._run("pg_ctl", "-D", self.data, "-l", self.data / "log", "-w", "-o", options, "start")
+
+    def clone(self, other: Server) -> None:
+        """Make a standby of this running server out of another one, which is new."""
+        other.data.mkdir(mode=0o700)
+        if is_root():
+            other.place.chmod(0o755)
+            shutil.chown(other.data, UNPRIVILEGED)
+        (other.place / "port").write_text(str(free_port()))
+        (other.place / "programs").symlink_to((self.place / "programs").readlink())
+        self._run(
+            *("pg_basebackup", "-D", other.data, "-d", self.url, "-X", "stream", "-c", "fast"),
+            *("--no-sync", "--write-recovery-conf"),
+        )
+
+    def promote(self) -> None:
+        """Make a primary of a standby."""
+        self._run("pg_ctl", "-D", self.data, "-w", "promote")
 
     def stop(self, mode: str = "immediate") -> None:
         self._run("pg_ctl", "-D", self.data, "-w", "-m", mode, "stop")
@@ -219,7 +236,7 @@ def start_keeper(run: Path) -> None:
 
 
 def wait_for(place: Path) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     while not place.exists():
         if time.monotonic() > until:
             log = place.with_name("postgres.log").read_text()

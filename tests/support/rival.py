@@ -23,7 +23,7 @@ from outlast.stores.postgres.statement import load_queries
 from outlast.stores.postgres.url import read_url
 from outlast.stores.postgres.writer import GroupBuffer, WriteItem
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
 OF_SESSIONS = (
     "SELECT relname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid"
@@ -80,7 +80,7 @@ class Rival:
     async def has_waiting(self, count: int = 1) -> None:
         """Return when so many others wait for what this one holds."""
         pid = self._connection.info.backend_pid
-        async with asyncio.timeout(PATIENCE), looking(self._url) as look:
+        async with asyncio.timeout(TIMEOUT), looking(self._url) as look:
             while (await look(WAITING, pid))[0][0] < count:  # noqa: ASYNC110 - only the server knows
                 await asyncio.sleep(0.002)
 

@@ -14,7 +14,7 @@ from outlast.agents.model.client import ModelRequest
 from outlast.core.message import Message, ToolOutputs
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
-from outlast.testing.scripted import ScriptedModel, ScriptedReply
+from outlast.testing.scripted import Script, ScriptedModel, ScriptedReply
 
 DAY = 86_400_000
 
@@ -56,7 +56,7 @@ def agent(
 class Watched(ScriptedModel):
     """A scripted model that keeps what it was asked."""
 
-    def __init__(self, script: Sequence[ScriptedReply]) -> None:
+    def __init__(self, script: Script) -> None:
         self.requests: list[ModelRequest] = []
         self.seen: list[list[Message]] = []
         self.told: list[str] = []
@@ -84,9 +84,11 @@ async def the(session: Session[Any], kind: str) -> list[Event]:
     return [event for event in await log_of(session) if event.type == kind]
 
 
-async def until(session: Session[Any], kind: str, times: int = 1) -> Event:
+async def until(
+    session: Session[Any], kind: str, times: int = 1, *, internals: bool = False
+) -> Event:
     """Follow the stream until an event of a type has come that often."""
-    async for event in session.events():
+    async for event in session.events(internals=internals):
         if event.type == kind:
             times -= 1
             if not times:

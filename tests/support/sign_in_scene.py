@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from oauth_provider import Remote, brought
 
-from outlast import Agent, Connection, Context, Event, Outlast, Session, tool
+from outlast import Agent, Connection, ConnectionSettings, Context, Event, Outlast, Session, tool
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
 KEY = "a key that is long enough for tests"
@@ -45,7 +46,12 @@ class Hub:
     @property
     def app(self) -> dict[str, Any]:
         """What the app needs to know."""
-        return {"connections": [self.connection], "secret_key": KEY, "public_url": HERE}
+        return self.app_with()
+
+    def app_with(self, secret_key: str | Sequence[str] = KEY, times: int = 1) -> dict[str, Any]:
+        """What it needs to know with another key, or with the connection more than once."""
+        connections = ConnectionSettings([self.connection] * times, secret_key)
+        return {"connections": connections, "public_url": HERE}
 
 
 async def required(session: Session[Any], number: int = 1) -> Event:

@@ -24,6 +24,7 @@ from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.connection.control import ConnectionControl
 from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.session import Receipt, Session
+from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.listing import WorkerControl
 
@@ -35,6 +36,7 @@ BRIDGED: tuple[type, ...] = (
     ChannelReceiver,
     ConnectionControl,
     ScheduleControl,
+    BulkControl,
     WorkerControl,
     Outlast,
 )

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast import Outlast, Schedule
+from outlast.clock import Clock
 from outlast.core.record import DeliveryQueued
 from outlast.errors import OutlastError
 from outlast.integration.schedule.launch import ScheduleLauncher
@@ -24,6 +25,7 @@ from outlast.integration.schedule.status import ScheduleStatus
 from outlast.session.inbox import Inbox, QueueLimits
 from outlast.session.start import SessionStarter
 from outlast.store import Admission, AdmissionReceipt, SessionInfo, Store
+from outlast.store.clock import LocalStoreClock
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
 
@@ -41,10 +43,24 @@ def hourly(cron: str = "0 * * * *", **options: Any) -> Schedule:
     return Schedule(cron, **{"agent": "a", "message": lambda at: f"{at:%H:%M}", **options})
 
 
+class ShiftedStore(WrappedStore):
+    """A store whose time another clock shows: what a process believes that knows it wrongly."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store)
+        self._shown = LocalStoreClock(clock)
+
+    @property
+    def clock(self) -> LocalStoreClock:
+        return self._shown
+
+
 def timekeeper(store: Store, clock: ManualClock, *schedules: Schedule, room: int = 0) -> Scheduler:
+    """A scheduler that takes a clock's time for the store's."""
+    store = ShiftedStore(store, clock)
     inbox = Inbox(store, clock, QueueLimits(tenant=room))
-    starter = ScheduleLauncher(inbox, clock, SessionStarter(inbox, clock, lambda _: ()))
-    return Scheduler(store, clock, Schedules(schedules, {"a"}, store, clock, starter))
+    starter = ScheduleLauncher(inbox, SessionStarter(inbox, clock, lambda _: ()))
+    return Scheduler(store, clock, Schedules(schedules, {"a"}, store, starter))
 
 
 class Swift(WrappedStore):

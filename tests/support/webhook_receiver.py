@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-PATIENCE = 60
+TIMEOUT = 60
 CERTIFICATE = Path(__file__).with_name("hook_example.pem")
 """For hook.example, signed by itself, good until 2120; its key is no secret."""
 
@@ -44,7 +44,7 @@ class Post:
 class Reply:
     """What is answered; `raw`, where given, is sent in place of a whole answer.
 
-    The connection is closed after that, unless it `hangs`.
+    The connection is closed after that, unless it `hangs`, or `repeats` something for ever.
     """
 
     status: int = 200
@@ -52,6 +52,7 @@ class Reply:
     body: bytes = b"ok"
     raw: bytes = b""
     hangs: bool = False
+    repeats: bytes = b""
 
 
 Answers = Callable[[Post], Awaitable[Reply] | Reply]
@@ -103,7 +104,7 @@ class Receiver:
 
     async def until(self, count: int) -> None:
         """Wait until so many webhooks have come, each of them once or more."""
-        async with asyncio.timeout(PATIENCE), self._news:
+        async with asyncio.timeout(TIMEOUT), self._news:
             await self._news.wait_for(lambda: len(self.ids) >= count)
 
     async def __aenter__(self) -> Self:
@@ -159,6 +160,9 @@ class Receiver:
         reply = found if isinstance(found, Reply) else await found
         writer.write(reply.raw or whole(reply))
         await writer.drain()
+        while reply.repeats:
+            writer.write(reply.repeats)
+            await writer.drain()
         if reply.hangs:
             await asyncio.Event().wait()
         return not reply.raw

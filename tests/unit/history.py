@@ -193,9 +193,13 @@ def graceful_stop() -> AnyRecord:
     return r.LaneTakenOver(worker="w1", fence=1, since=0, graceful=True)
 
 
-def retries(*, not_before: int, parked: bool = False) -> AnyRecord:
-    return r.ModelRetrying(
-        call_id="t1.s1", attempt=1, error=OOPS, not_before=not_before, parked=parked
+def retries(*, not_before: int) -> AnyRecord:
+    return r.ModelRetrying(call_id="t1.s1", attempt=1, error=OOPS, not_before=not_before, since=0)
+
+
+def unavailable(*, not_before: int, since: int = 1000) -> AnyRecord:
+    return r.ProviderUnavailable(
+        call_id="t1.s1", attempt=1, error=OOPS, not_before=not_before, since=since
     )
 
 

@@ -11,21 +11,33 @@ from random import Random
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.action import AnyAction, CallModel, CancelTurn, FailTurn, Park, RunTools, Sleep
+from outlast.core.action import (
+    AnyAction,
+    CallModel,
+    CancelTurn,
+    FailTurn,
+    Park,
+    RunTools,
+    Sleep,
+    TakeReply,
+)
 from outlast.core.decide import decide
 from outlast.core.fold import fold
 from outlast.core.index import Opening
-from outlast.core.lane import RUNNING, Lane, OpenCall
+from outlast.core.lane import RUNNING, Lane, OpenCall, OpenRequest
 from outlast.core.message import Part, Reasoning, Text, ToolCall
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.outcome import active_time, opening, outcome
 from outlast.core.policy import HOUR, Policy, ToolPolicy
 from outlast.core.record import AnyRecord, Entry, Failure
+from outlast.core.remote_child import has_callback
 from outlast.core.result import (
     Answered,
     BufferedEffects,
+    ChildContact,
     ChildEnd,
     Interrupted,
     ModelFailed,
@@ -34,6 +46,7 @@ from outlast.core.result import (
     NewWait,
     Question,
     Raised,
+    RemoteView,
     RequestedCall,
     Result,
     Returned,
@@ -132,8 +145,8 @@ class Simulation:
     def _relay(self, name: str) -> None:
         """A child asks, or does so no longer."""
         requests = self.lane.turn.requests.values() if self.lane.turn else ()
-        children = [q.child for q in requests if q.kind == "child"]
-        asked = [q.origin for q in requests if q.origin]
+        children = [q.child for q in requests if q.kind == "child" and not q.remote]
+        asked = [q.origin for q in requests if q.origin and not q.subagent]
         if not children:
             return
         here = {"delivery_id": name, "child": self.choose(children)}
@@ -174,6 +187,7 @@ class Simulation:
             if isinstance(entry.record, Opening)
             and entry.record.request_id in (self.lane.turn.requests if self.lane.turn else ())
             and entry.record.request_id not in self._answered
+            and not (isinstance(entry.record, r.SubagentCalled) and entry.record.url)
         ]
         if not open_:
             return
@@ -241,6 +255,8 @@ class Simulation:
                 self._model_goes_on(action)
             case RunTools():
                 self._tools_go_on()
+                for request_id in action.contact:
+                    self._contact(request_id)
             case Sleep():
                 self.now = action.until
             case CancelTurn() | FailTurn():
@@ -271,7 +287,7 @@ class Simulation:
         return r.MessageDelta(**here, part=2, tool="pay")
 
     def _failure(self) -> ModelFailed:
-        kind = self.choose([*["transient"] * 6, "recoverable", "structural"])
+        kind = self.choose([*["transient"] * 6, "blocked", "recoverable", "structural"])
         return ModelFailed(OOPS, kind, retry_after=self.choose([0, 0, 60_000]), backoff=10)
 
     def _answer(self, action: CallModel) -> Answered:
@@ -380,8 +396,43 @@ class Simulation:
             case "child":
                 session_id = f"ses_{len(self.entries)}_{task}"
                 child = NewChild(session_id, "writer", (Text("write"),))
+                if self.choose([True, False]):
+                    child = replace(child, session_id="", url="https://far.example")
                 return NewWait(f"agent:{number}", child=child)
         return NewWait(f"sleep:{number}", due_at=self.now + self.choose([1, 1000]))
+
+    # Remote children
+
+    def _contact(self, request_id: str) -> None:
+        """Contact a remote child's server; meanwhile an answer or news may come."""
+        assert self.lane.turn is not None
+        child = self.lane.turn.requests.get(request_id)
+        if child is None or child.remote is None or self.choose([True, False, False]):
+            return
+        seen = child.remote
+        is_told = has_callback(self.lane.turn, child)
+        contact = ChildContact(request_id=request_id, rounds=seen.rounds)
+        if not is_told and self.choose([True, False]):
+            contact = replace(contact, callback=f"cbk_{request_id}_{seen.rounds}")
+        elif not child.child and self.choose([True, True, False]):
+            contact = replace(contact, started=f"ses_there_{len(self.entries)}", told=is_told)
+        if (child.child or contact.started) and self.choose([True, True, False]):
+            sent = {each.request_id: self.choose(["", "", "no"]) for each in seen.answers}
+            contact = replace(contact, refusals=sent, view=self._view(child))
+        if self.choose([True, False]):
+            self.arrive()
+            if isinstance(action := self.next_action(), TakeReply):
+                self.write(opening(self.lane, action, self.now))
+        self._record(RunTools(until=0), contact)
+
+    def _view(self, child: OpenRequest) -> RemoteView:
+        """What a server says: it may list anything, and again what it had ceased to list."""
+        if self.choose([*[False] * 5, True]):
+            return RemoteView(end=self.choose([ChildEnd(value='"a poem"'), ChildEnd(error=OOPS)]))
+        asked = [self._question(f"far_{n}") for n in range(3) if self.choose([True, False])]
+        sign_ins = [self._sign_in("far_9")] if self.choose([True, False]) else []
+        ended = self.choose([{}, {"far_9": self.choose(["completed", "denied"])}])
+        return RemoteView((*asked, *([] if ended else sign_ins)), ended)
 
     def _ends(self) -> list[ToolEnd]:
         """Some of the calls of a stopped turn end by themselves."""

@@ -39,7 +39,7 @@ RANK = {unit: rank for rank, tier in enumerate(TIERS) for unit in tier}
 PURE = set(
     "__future__ abc base64 binascii bisect collections copy dataclasses datetime decimal enum "
     "functools hashlib heapq hmac itertools json math msgspec operator re string struct textwrap "
-    "typing zlib zstandard".split()
+    "typing unicodedata zlib zstandard".split()
 )
 
 CHANCE = {"random", "secrets", "uuid"}
@@ -65,6 +65,8 @@ LATE_IMPORTS = {
         "outlast.integration.connection.connections.Connections",
     ): "the extra `connections`",
     ("app.py", "outlast.server.asgi.create"): "the extra `server`",
+    ("__init__.py", "importlib.import_module"): "httpx, for names that need it",
+    ("server/__init__.py", "outlast.server.error.refusal_of"): "the extra `server`",
     ("cli/terminal/service.py", "outlast.server.serve"): "the extra `server`, and slow to import",
     (
         "integration/outbox/webhook.py",
@@ -88,6 +90,8 @@ LATE_IMPORTS = {
 UPWARD = {
     ("app.py", "outlast.server.asgi.create"): "`app.asgi()` is where users look for the server",
     ("app.py", "outlast.server.ServerSettings"): "the type of what it is given",
+    ("__init__.py", "outlast.server.Principal"): "imported when it is asked for",
+    ("__init__.py", "outlast.server.ServerSettings"): "imported when it is asked for",
 }
 
 PICKLES = {"_pickle", "cloudpickle", "copyreg", "dill", "joblib", "marshal", "pickle", "shelve"}

@@ -27,6 +27,7 @@ from unit.history import (
     turn_begins,
     turn_completes,
     turn_fails,
+    unavailable,
     wants,
 )
 from unit.recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
@@ -205,13 +206,13 @@ def crashes(times: int, *begin: r.AnyRecord) -> list[r.AnyRecord]:
     return [record for _ in range(times) for record in (*begin, crash())]
 
 
-def test_a_model_call_lost_ten_times_ends_its_turn_with_no_progress() -> None:
+def test_a_model_call_that_cost_ten_workers_ends_its_turn() -> None:
     log = Log(message(), *turn_begins(), crash())
     log.add(*crashes(8, r.ModelStarted(call_id="t1.s1", attempt=2)))
     assert isinstance(next_of(log), CallModel)
 
     log.add(*crashes(1, r.ModelStarted(call_id="t1.s1", attempt=10)))
-    assert code_of(next_of(log)) == "NO_PROGRESS"
+    assert code_of(next_of(log)) == "WORKERS_LOST"
 
 
 def test_a_tool_call_lost_ten_times_ends_its_turn_with_no_progress() -> None:
@@ -324,9 +325,33 @@ def test_a_short_wait_for_the_provider_is_slept_in_the_worker() -> None:
 
 
 def test_a_long_wait_for_the_provider_parks_the_lane() -> None:
-    log = Log(message(), *turn_begins(), retries(not_before=90_000, parked=True))
+    log = Log(message(), *turn_begins(), unavailable(not_before=90_000))
 
     assert next_of(log) == Park(wait=("provider",), until=90_000)
+    assert isinstance(next_of(log, now=90_000), CallModel)
+
+
+def test_the_patience_with_a_provider_counts_from_its_first_failure() -> None:
+    log = Log(message(), *turn_begins(), unavailable(not_before=90_000, since=1000))
+    policy = Policy(provider_patience=60_000)
+
+    assert next_of(log, policy=policy) == Park(wait=("provider",), until=61_000)
+    end = next_of(log, now=61_000, policy=policy)
+
+    assert isinstance(end, FailTurn)
+    assert end.error.code == OOPS.code
+
+
+def test_a_message_behind_an_outage_does_not_begin_it_anew() -> None:
+    log = Log(message(), *turn_begins(), unavailable(not_before=90_000, since=1000))
+    log.add(
+        r.TurnFailed(turn="t1", error=OOPS), r.DeliverySettled(delivery_id="d1", outcome="failed")
+    )
+
+    assert log.lane.outage is not None
+    assert log.lane.outage.since == 1000
+    log.add(r.ProviderAvailable(call_id="t1.s1", attempt=2, since=1000, attempts=1))
+    assert log.lane.outage is None
 
 
 def test_a_partial_answer_is_gone_on_with_after_a_failed_attempt_too() -> None:
@@ -507,10 +532,22 @@ def test_a_task_ends_with_its_answer() -> None:
     assert next_of(log) == CompleteSession(turn="t1")
 
 
-def test_a_task_that_failed_ends_as_failed() -> None:
+def test_a_task_that_failed_rests_until_somebody_retries_it() -> None:
     log = Log(message(), *turn_begins(), turn_fails(), settles(outcome="failed"), mode="task")
+    assert next_of(log) == Park(wait=("retry",))
 
-    assert next_of(log) == FailSession(error=OOPS)
+    log.add(retry("d2"))
+    again = next_of(log)
+
+    assert isinstance(again, CallModel)
+    assert again.retries == "t1"
+
+
+def test_a_child_that_failed_ends_as_failed() -> None:
+    log = Log(message(), *turn_begins(), turn_fails(), settles(outcome="failed"), mode="task")
+    parent = r.Parent("ses_parent", "main", "req_1", 1)
+
+    assert decide(replace(log.lane, parent=parent), Policy(), NOW) == FailSession(error=OOPS)
 
 
 def test_a_task_that_was_cancelled_ends_as_failed() -> None:
@@ -595,3 +632,27 @@ def test_a_tool_that_is_gone_from_the_code_is_reported_not_repeated() -> None:
     log = Log(message(), *turn_begins(), *wants("gone"), starts(), crash())
 
     assert next_of(log, Policy(tools={"other": ToolPolicy("rerun")})) == run(report=(C1,))
+
+
+def test_a_readonly_tool_begins_ahead_of_its_commit_unless_an_owner_was_lost_in_the_turn() -> None:
+    reads = Policy(tools={"look": ToolPolicy(on_interrupt="rerun", readonly=True)})
+    log = Log(message(), *turn_begins(), *wants("look"))
+    assert next_of(log, reads) == run(Start(C1, 1, may_run_ahead=True))
+
+    log = Log(message(), *turn_begins(), crash(), r.ModelStarted(call_id="t1.s1", attempt=2))
+    log.add(*wants("look"))
+    assert next_of(log, reads) == run(Start(C1, 1))
+
+
+def test_a_blocked_lane_fails_its_open_turn_before_anything_else_but_a_cancel() -> None:
+    error = Failure("WORKERS_LOST", "three workers died")
+    log = Log(message(), *turn_begins(), *wants("pay"), r.LaneBlocked(error=error))
+    assert next_of(log) == FailTurn(turn="t1", error=error)
+
+
+def test_a_blocked_lane_fails_the_turn_that_would_be_next() -> None:
+    error = Failure("WORKERS_LOST", "three workers died")
+    log = Log(message(), r.LaneBlocked(error=error))
+    action = next_of(log)
+    assert isinstance(action, FailTurn)
+    assert (action.turn, action.error, bool(action.delivery)) == ("t1", error, True)

@@ -20,7 +20,7 @@ def test_an_event_says_where_and_when_it_happened() -> None:
     assert (event.offset, event.type, event.lane) == (7, "turn.started", "main")
     assert event.at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     assert (event.turn, event.delivery_id) == ("t1", "d1")
-    assert event.data == {"since": 5}
+    assert event.data == {"since": datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=UTC)}
 
 
 def test_an_event_of_a_call_names_its_turn_step_call_and_attempt() -> None:

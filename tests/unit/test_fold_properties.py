@@ -250,4 +250,4 @@ def test_the_simulation_reaches_the_far_corners() -> None:
         seen |= {type(entry.record) for entry in life.entries}
 
     never = set(r.AnyRecord.__args__) - seen
-    assert never == {r.SessionRekeyed, r.ToolEmitted, r.ReasoningCompleted, r.SubagentStarted}
+    assert never == {r.SessionRekeyed, r.ToolEmitted, r.ReasoningCompleted, r.LaneBlocked}

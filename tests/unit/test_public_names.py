@@ -1,8 +1,13 @@
+import inspect
 import json
 import subprocess
 import sys
 from importlib.metadata import version
 from typing import Any
+
+from msgspec import Struct
+
+import outlast
 
 HEAVY = set(
     "anthropic authlib cryptography fastapi google httpx httpx2 openai psycopg pydantic_ai rich "
@@ -34,3 +39,16 @@ def test_the_version_is_looked_up_when_it_is_asked_for() -> None:
     assert fresh("'__version__' in vars(outlast)") is False
     assert fresh("outlast.__version__") == version("outlast")
     assert fresh("hasattr(outlast, 'no_such_name')") is False
+
+
+def test_no_public_constructor_has_more_than_a_dozen_parameters() -> None:
+    kinds = [getattr(outlast, name) for name in outlast.__all__]
+    counts = {
+        kind.__name__: len(inspect.signature(kind).parameters)
+        for kind in kinds
+        if isinstance(kind, type) and not issubclass(kind, Struct | Exception)
+    }
+    counts["Tool"] -= 1  # the function itself, which `@tool` stands above
+
+    assert counts["Outlast"] == 12
+    assert {name: count for name, count in counts.items() if count > 12} == {}

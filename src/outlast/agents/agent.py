@@ -73,6 +73,10 @@ class Agent(Generic[Deps, Out]):
             max_corrections=count_of("max_corrections", limits.max_corrections, least=0),
             turn_timeout=int(seconds_of("turn_timeout", limits.turn_timeout) * 1000),
             max_attempts=count_of("max_attempts", model_options.max_attempts),
+            provider_patience=int(
+                seconds_of("provider_patience", model_options.provider_patience, or_none=True)
+                * 1000
+            ),
             typed=output_type is not None,
             at_once=self.limit.concurrency if self.limit else 0,
             tools={tool.name: tool.policy for tool in self.tools.values()},

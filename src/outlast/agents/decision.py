@@ -81,7 +81,7 @@ async def call_hook(function: Callable[[Any], Any], about: Any, threads: ToolThr
     """Return what a hook says; a sync one has a thread, so that its time can run out."""
     if inspect.iscoroutinefunction(function):
         return await function(about)
-    said = await threads.run(lambda: function(about))
+    said = await threads.run(lambda: function(about), getattr(about, "tenant", ""))
     return await said if inspect.isawaitable(said) else said
 
 

@@ -5,13 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from outlast.core.instant import Span, milliseconds
 from outlast.core.limit import Bound
 from outlast.core.setting import count_of, seconds_of
 from outlast.errors import InvalidDefinition
 
 
 class Limit(Struct, frozen=True):
-    """At most `concurrency` at once, and at most `rate` starts in `per` seconds; 0 is any number.
+    """At most `concurrency` at once, and at most `rate` starts in `per`; 0 is any number.
 
     Holds across all workers on one store. A call without a permit waits in a durable queue, and
     holds nothing while it waits.
@@ -19,7 +20,7 @@ class Limit(Struct, frozen=True):
 
     concurrency: int = 0
     rate: int = 0
-    per: float = 60.0
+    per: Span = 60.0
 
     def __post_init__(self) -> None:
         count_of("the concurrency of a limit", self.concurrency, least=0)
@@ -32,7 +33,7 @@ class Limit(Struct, frozen=True):
         """Return what it bounds, under the names by which all workers know it."""
         found = [Bound(name, concurrency=self.concurrency)] if self.concurrency else []
         if self.rate:
-            found.append(Bound(f"{name}:rate", rate=self.rate, per=int(self.per * 1000)))
+            found.append(Bound(f"{name}:rate", rate=self.rate, per=milliseconds(self.per)))
         return found
 
 

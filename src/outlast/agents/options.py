@@ -19,9 +19,11 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     """How an agent's model is called.
 
     `settings` go to the provider as they are. An answer is streamed unless `stream` is False. A
-    call has `timeout` in all and may be silent for `idle_timeout`; one that fails by a passing
-    fault is made `max_attempts` times in all. An answer that a crash cut off is continued, or
-    begun anew with `on_partial="restart"`. `limit` holds for all agents that name the same model.
+    call has `timeout` in all and may be silent for `idle_timeout`. One that fails by a passing
+    fault is made `max_attempts` times; then the session waits for the provider and tries again
+    from time to time, for `provider_patience` since the first failure; with 0 the turn fails
+    instead. An answer that a crash cut off is continued, or begun anew with
+    `on_partial="restart"`. `limit` holds for all agents that name the same model.
     """
 
     settings: Mapping[str, Any] | None = None
@@ -29,6 +31,7 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     timeout: Span = 600.0
     idle_timeout: Span = 120.0
     max_attempts: int = 4
+    provider_patience: Span = 24 * 3600.0
     on_partial: OnPartial = "continue"
     limit: Limit | None = None
 

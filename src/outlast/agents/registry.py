@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outlast.agents.agent import Agent
-from outlast.agents.subagent import with_subagents
+from outlast.agents.subagent import RemotelyHosted, with_subagents
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent
 
@@ -23,18 +23,24 @@ def agents_by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, An
     return with_subagents(agents)
 
 
-def proxies_of(agents: Agents) -> dict[str, Agent[Any, Any]]:
-    """Return the proxies through which tools ask remote agents, by the names of these.
+def remotes_of(agents: Agents) -> dict[str, RemotelyHosted]:
+    """Return the remote agents that every tool can ask, by name.
 
-    There is none for a name that an agent of this app has, or several remote agents.
+    A name that an agent of this app has, or several remote agents, is none of theirs.
     """
     remotes = [remote for agent in agents.values() for remote in agent.elsewhere.values()]
     return {
-        remote.name: remote.proxy()
+        remote.name: remote
         for remote in remotes
         if remote.name not in agents
         and all(each is remote for each in remotes if each.name == remote.name)
     }
+
+
+def find_remote(agents: Agents, agent: str, name: str) -> RemotelyHosted | None:
+    """Return the remote agent that sessions of an agent mean by a name, in the code of today."""
+    own = agents[agent].elsewhere if agent in agents else {}
+    return own.get(name) or remotes_of(agents).get(name)
 
 
 def name_of(agent: Agent[Any, Any] | str, known: Agents) -> str:

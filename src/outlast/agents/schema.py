@@ -7,6 +7,9 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
+from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -14,6 +17,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from outlast.agents.runtime.json_value import findings
+from outlast.core.json_text import JsonRefused, read_json
 from outlast.errors import InvalidDefinition, Retry
 
 _ARGS = re.compile(r"^\s*(?:Args|Arguments|Parameters):\s*$")
@@ -56,10 +60,37 @@ class Arguments:
     def parse(self, args: str) -> dict[str, Any]:
         """Return checked arguments, or ask the model to correct them."""
         try:
+            read_json((args or "{}").encode())
             checked = self._model.model_validate_json(args or "{}")
+        except JsonRefused as error:
+            raise Retry(f"the arguments are invalid JSON: {error}") from None
         except ValidationError as error:
             raise Retry(f"the arguments do not fit: {findings(error)}") from None
-        return {name: getattr(checked, field) for name, field in self._names}
+        parsed = {name: getattr(checked, field) for name, field in self._names}
+        for name, value in parsed.items():
+            check_finite(name, value)
+        return parsed
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Refuse NaN and numbers without end, which a text such as "NaN" becomes for some types.
+
+    Pydantic is told so for the arguments themselves; a model inside of them has its own settings.
+    A rule such as `args["euros"] > 1000` is never true of NaN.
+    """
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise Retry(f"the arguments do not fit: {name}: {value} is no finite number")
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            check_finite(name, each)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            check_finite(name, each)
+    elif isinstance(value, BaseModel):
+        check_finite(name, dict(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        check_finite(name, [getattr(value, each.name) for each in fields_of(value)])
 
 
 def type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -126,7 +157,9 @@ def field_of(parameter: inspect.Parameter, hint: Any, told: str | None) -> tuple
 
 def described(name: str, fields: dict[str, Any]) -> type[BaseModel]:
     """Return the arguments as a model of pydantic's that has a schema."""
-    model: type[BaseModel] = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+    model: type[BaseModel] = create_model(
+        name, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields
+    )
     model.model_json_schema()
     return model
 

@@ -6,7 +6,7 @@ Knows the agents of an app and the protocol of those behind another server, whic
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from msgspec import Struct
@@ -16,7 +16,9 @@ from outlast.agents.runtime.environment import AgentRef
 from outlast.agents.runtime.json_value import from_json
 from outlast.agents.tool import Tool
 from outlast.core.event import Event
+from outlast.core.lane import Lane, OpenRequest
 from outlast.core.record import NewOutboxCursor
+from outlast.core.result import ChildContact
 from outlast.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -32,8 +34,7 @@ class AbandonedChild(Struct, frozen=True, kw_only=True):
     """A session behind another server that its caller no longer waits for.
 
     Without a `session_id` it is not known whether it was started. Then the rest says what was sent:
-    `key` is the idempotency key of the call, `public_url` is where this app is reached from
-    outside.
+    `key` is that of the start, `public_url` is where this app is reached from outside.
     """
 
     session_id: str = ""
@@ -59,11 +60,19 @@ class AskableAgent(Protocol):
 class RemotelyHosted(AskableAgent, Protocol):
     """An agent of another Outlast."""
 
-    def proxy(self) -> Agent[Any, Any]:
-        """Return the agent of this app whose sessions ask it on behalf of tools."""
+    def ref(self) -> AgentRef:
+        """Return the reference by which tools of the app ask it."""
         ...
 
-    def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
+    async def contact(self, lane: Lane, child: OpenRequest, public_url: str) -> ChildContact:
+        """Start a child there, send it answers, look how it stands: see `Executor`."""
+        ...
+
+    def callback_secret(self, token: str) -> str:
+        """Return what its server signs the news with that it posts to an address of ours."""
+        ...
+
+    def events(self, session_id: str, after: int | str, *, follow: bool) -> AsyncIterator[Event]:
         """Yield the events of a session there."""
         ...
 
@@ -78,10 +87,15 @@ def tool_for(agent: Agent[Any, Any]) -> Tool:
     async def ask(ctx: Context[Any], message: str) -> Any:
         return await ctx.agent(agent.name).ask(message)
 
+    return asking_tool(ask, agent.name, agent.description)
+
+
+def asking_tool(ask: Callable[..., Awaitable[Any]], name: str, description: str) -> Tool:
+    """Return the tool of a function that asks an agent and does nothing else."""
     return Tool(
         ask,
-        name=agent.name,
-        description=agent.description or f"Hand work to {agent.name}; say all that it needs.",
+        name=name,
+        description=description or f"Hand work to {name}; say all that it needs.",
         on_interrupt="rerun",  # nothing happens before the child is started, with the wait
         timeout=FOR_EVER,
     )

@@ -71,12 +71,7 @@ class NotDone:
 
 
 class Tool(Generic[P, R]):
-    """A function with a schema and rules for its calls. Made by `@tool`; callable as it was.
-
-    `_callback_secret` says with what a call to one of its signed addresses has to be signed.
-    """
-
-    _callback_secret: Callable[[str], str] | None = None
+    """A function with a schema and rules for its calls. Made by `@tool`; callable as it was."""
 
     def __init__(
         self,

@@ -7,6 +7,8 @@ async with Client("https://agents.example.com", token) as client:
 """
 
 from outlast.client.client import Client
+from outlast.client.info import RemoteInfo, RemoteWait
+from outlast.client.listing import ListPage
 from outlast.client.session import RemoteSession
 
-__all__ = ["Client", "RemoteSession"]
+__all__ = ["Client", "ListPage", "RemoteInfo", "RemoteSession", "RemoteWait"]

@@ -2,16 +2,17 @@
 
 from typing import Any, TypedDict, cast
 
+from outlast.core.cursor import cursor_of
 from outlast.core.name import MAX_ID
 from outlast.errors import InvalidInput
 
 
 class Bookmark(TypedDict):
-    """Plain data, to be kept as JSON. `after` is the offset of the last event read."""
+    """Plain data, to be kept as JSON. `after` is the cursor of the last event read."""
 
     session_id: str
     continuation_token: str | None
-    after: int
+    after: str
 
 
 def check_bookmark(given: Any) -> Bookmark:
@@ -26,6 +27,10 @@ def check_bookmark(given: Any) -> Bookmark:
         raise InvalidInput("a bookmark's session_id is the id of a session")
     if not isinstance(given["continuation_token"], str | None):
         raise InvalidInput("a bookmark's continuation_token is a text, or None")
-    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        raise InvalidInput("a bookmark's after is an offset, 0 or more")
+    if not isinstance(index, str):
+        raise InvalidInput("a bookmark's after is the text of a cursor")
+    try:
+        cursor_of(index)
+    except InvalidInput as error:
+        raise InvalidInput(f"a bookmark's after is none: {error.message}") from None
     return cast(Bookmark, dict(given))

@@ -16,6 +16,7 @@ from outlast.client.connection import ServerConnection
 from outlast.client.decode import WireReceipt, decode
 from outlast.client.encode import (
     dispatch_out,
+    failure_out,
     message_out,
     name_of,
     some,
@@ -26,27 +27,32 @@ from outlast.client.listing import ListPage, WireLanes, WireRequests, WireSessio
 from outlast.client.receipt import RemoteReceipt
 from outlast.client.session import RemoteSession
 from outlast.clock import Clock
+from outlast.core.instant import Span
+from outlast.core.lane import SessionMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
+from outlast.core.setting import seconds_of, seconds_or_none
 from outlast.errors import InvalidInput, UnknownSession
 from outlast.session import Request
-from outlast.session.listing import Status
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, Token
-from outlast.session.start import NewSession, SessionMode, Webhook
+from outlast.session.start import NewSession, Webhook
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
 Out = TypeVar("Out", default=Any)
+
+MAX_ANSWER = 256 * 2**20
 
 
 class Client:
     """A server somewhere else, used like an app that is here.
 
-    What fails on the way is tried again for `retry_timeout` seconds, and what waits (events and
-    results) for `stream_timeout` seconds after it was cut off; None is for ever. `timeout`
-    bounds one try, and a stream that has given no sign of life for `silence` seconds is taken
-    for cut off. Proxies that the environment names are used only with `trust_env`; `tls` takes
-    the place of the usual authorities. No redirect is followed.
+    What fails on the way is tried again for `retry_timeout`, and what waits (events and
+    results) for `stream_timeout` after it was cut off; None is for ever. `timeout`
+    bounds one try, and a stream that has given no sign of life for `silence` is taken
+    for cut off. An answer, or an event of a stream, of more than `max_answer` bytes is refused.
+    Proxies that the environment names are used only with `trust_env`; `tls` takes the place of
+    the usual authorities. No redirect is followed.
     """
 
     def __init__(
@@ -54,10 +60,11 @@ class Client:
         url: str,
         token: str | None = None,
         *,
-        retry_timeout: float | None = 60.0,
-        stream_timeout: float | None = 60.0,
-        timeout: float = 30.0,
-        silence: float = 60.0,
+        retry_timeout: Span | None = 60.0,
+        stream_timeout: Span | None = 60.0,
+        timeout: Span = 30.0,
+        silence: Span = 60.0,
+        max_answer: int = MAX_ANSWER,
         trust_env: bool = False,
         tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
@@ -68,10 +75,11 @@ class Client:
             self.url,
             check_secret(token),
             self._clock,
-            retry_timeout=retry_timeout,
-            stream_timeout=stream_timeout,
-            timeout=timeout,
-            silence=silence,
+            retry_timeout=seconds_or_none("retry_timeout", retry_timeout),
+            stream_timeout=seconds_or_none("stream_timeout", stream_timeout),
+            timeout=seconds_of("timeout", timeout),
+            silence=seconds_of("silence", silence),
+            max_answer=max_answer,
             trust_env=trust_env,
             tls=tls,
         )
@@ -133,9 +141,9 @@ class Client:
             deadline=deadline,
             webhook=webhook,
         )
-        return await self.start_new(new, type_of(agent, output_type))
+        return await self._start(new, type_of(agent, output_type))
 
-    async def start_new(self, new: NewSession, output_type: Any = None) -> RemoteSession[Any]:
+    async def _start(self, new: NewSession, output_type: Any = None) -> RemoteSession[Any]:
         """Start a session that is described whole; its tenant and principal are the token's."""
         raw = await self._connection.call("POST", "/sessions", body=start_out(new, self._clock))
         receipt = self._receipt(raw, output_type, is_ours=new.dispatch_id is None)
@@ -217,11 +225,18 @@ class Client:
         *,
         agent: str | None = None,
         status: Status | None = None,
+        failed: bool = False,
+        code: str | None = None,
+        since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> ListPage[SessionInfo]:
-        """List sessions, newest first, from where a page's `cursor` says on."""
+        """List sessions, newest first, from where a page's `cursor` says on.
+
+        With `failed`, those whose last turn failed: with this `code`, at this instant or after it.
+        """
         query = some(agent=agent, status=status, cursor=before, limit=limit)
+        query |= failure_out(failed, code, since, self._clock)
         raw = await self._connection.call("GET", "/sessions", query=query)
         found = decode(raw, WireSessions)
         return ListPage((each.item() for each in found.sessions), found.next_cursor)

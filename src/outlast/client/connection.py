@@ -1,7 +1,9 @@
 """The way to one server: requests that are repeated where that is safe, and streams of lines.
 
-Knows no route, and follows no redirect. Nothing is taken from the environment unless
-`trust_env` says so: a proxy that somebody named there would be given the token.
+Knows no route, and follows no redirect. A server is not trusted with our memory: answers and lines
+have a limit, and none is taken compressed, since a few bytes could become any number. Nothing is
+taken from the environment unless `trust_env` says so: a proxy that somebody named there would be
+given the token.
 """
 
 import ssl
@@ -15,27 +17,33 @@ from outlast.agents.runtime.json_value import to_json
 from outlast.client.error import foreign, missed_answer
 from outlast.client.retry import FailedTry, RetryBudget, missed_connection
 from outlast.clock import Clock
-from outlast.errors import InvalidInput, OutlastError, ServerUnavailable
+from outlast.errors import InvalidInput, InvalidServerAnswer, OutlastError, ServerUnavailable
 
 
-async def lines_of(pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+async def lines_of(pieces: AsyncIterable[bytes], most: int) -> AsyncGenerator[bytes, None]:
     """Give each line once it is whole. Only a line feed ends one: JSON may hold any other.
 
-    A stream that ends within a line was cut, whatever its connection says.
+    A stream that ends within a line was cut, whatever its connection says. A line of more than
+    `most` bytes is refused before it is whole.
     """
     begun: list[bytes] = []
+    size = 0
     async for piece in pieces:
         *whole, rest = piece.split(b"\n")
         for end in whole:
             yield b"".join((*begun, end))
-            begun = []
+            begun, size = [], 0
         if rest:
             begun.append(rest)
+            size += len(rest)
+        if size > most:
+            raise FailedTry(too_large("a line of a stream", most))
     if begun:
         raise FailedTry(ServerUnavailable("a stream ended within a line"), is_passing=True)
 
 
 PREFIX = "/v1"
+PLAIN = {"Accept-Encoding": "identity"}
 NDJSON = "application/x-ndjson"
 CONNECTS_WITHIN = 10.0
 
@@ -53,7 +61,8 @@ class ServerConnection:
 
     `retry_timeout` is for how many seconds what fails is tried again, `stream_timeout` the same for
     what waits; None is for ever. `timeout` bounds one try, and `silence` how long a stream may
-    give no sign of life before it is taken for lost.
+    give no sign of life before it is taken for lost. An answer, and a line of a stream, of more
+    than `max_answer` bytes is refused.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class ServerConnection:
         stream_timeout: float | None,
         timeout: float,
         silence: float,
+        max_answer: int,
         trust_env: bool,
         tls: ssl.SSLContext | None,
     ) -> None:
@@ -75,6 +85,7 @@ class ServerConnection:
         self.stream_timeout = stream_timeout
         self._timeout = timeout
         self._silence = silence
+        self._most = max_answer
         self._token = token
         self._trust_env = trust_env
         self._tls = tls
@@ -84,7 +95,7 @@ class ServerConnection:
         if self._http is not None:
             raise InvalidInput("this client is open already")
         self._http = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
+            headers=PLAIN | ({"Authorization": f"Bearer {self._token}"} if self._token else {}),
             verify=self._tls or httpx.create_ssl_context(trust_env=self._trust_env),
             trust_env=self._trust_env,
             follow_redirects=False,
@@ -145,7 +156,9 @@ class ServerConnection:
             timeout=httpx.Timeout(seconds, connect=CONNECTS_WITHIN),
         )
         try:
-            response = await self._open().send(request)
+            sent = await self._open().send(request, stream=True)
+            async with aclosing(sent):
+                response = await whole(sent, self._most)
         except httpx.RequestError as error:
             raise missed_connection(error, self.url) from None
         if not response.is_success:
@@ -159,21 +172,22 @@ class ServerConnection:
             "GET",
             f"{self.url}{PREFIX}{path}",
             params=given(query),
-            headers={"Accept": NDJSON, "Accept-Encoding": "identity"},
+            headers={"Accept": NDJSON},
             timeout=httpx.Timeout(self._silence, connect=CONNECTS_WITHIN),
         )
         try:
             response = await self._open().send(request, stream=True)
             async with aclosing(response):
                 await self._check_stream(response)
-                yield lines_of(response.aiter_bytes())
+                yield lines_of(response.aiter_raw(), self._most)
         except httpx.RequestError as error:
             raise missed_connection(error, self.url) from None
 
     async def _check_stream(self, response: httpx.Response) -> None:
         if not response.is_success:
-            await response.aread()
-            raise missed_answer(response, self.clock.now(), self._token)
+            refusal = await whole(response, self._most)
+            raise missed_answer(refusal, self.clock.now(), self._token)
+        check_plain(response)
         if response.headers.get("content-type", "").partition(";")[0] != NDJSON:
             raise FailedTry(foreign(response))
 
@@ -181,6 +195,37 @@ class ServerConnection:
         if self._http is None:
             raise InvalidInput("this client is not open: use `async with client`")
         return self._http
+
+
+async def whole(response: httpx.Response, most: int) -> httpx.Response:
+    """Return an answer with its body, of `most` bytes at most, as it came over the wire."""
+    check_plain(response)
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > most:
+            raise FailedTry(too_large("the server's answer", most))
+    return httpx.Response(
+        response.status_code,
+        headers=response.headers,
+        content=bytes(body),
+        request=response.request,
+    )
+
+
+def check_plain(response: httpx.Response) -> None:
+    """Refuse an answer that is compressed although that was not wanted."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise FailedTry(
+            InvalidServerAnswer(
+                "the server compresses its answers, which is not taken: have what is before it"
+                " heed `Accept-Encoding: identity`"
+            )
+        )
+
+
+def too_large(what: str, most: int) -> InvalidServerAnswer:
+    return InvalidServerAnswer(f"{what} is larger than {most:,} bytes, the most that is taken")
 
 
 def given(query: Query) -> dict[str, Any]:

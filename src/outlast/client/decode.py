@@ -8,8 +8,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from outlast.agents.runtime.json_value import from_json
-from outlast.core.event import JSON_FIELDS, Event
-from outlast.core.instant import milliseconds_at
+from outlast.core.event import INSTANTS, JSON_FIELDS, Event
 from outlast.core.message import Message
 from outlast.core.record import Failure, Option, Tokens
 from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
@@ -27,10 +26,14 @@ def decode(raw: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
-        raise ServerUnavailable(
-            f"the server's answer cannot be read ({error}): is the address right, and the server "
-            "of the same release as this client?"
-        ) from None
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> ServerUnavailable:
+    return ServerUnavailable(
+        f"the server's answer cannot be read ({error}): is the address right, and the server "
+        "of the same release as this client?"
+    )
 
 
 def event_of(line: bytes, session_id: str) -> Event:
@@ -40,11 +43,16 @@ def event_of(line: bytes, session_id: str) -> Event:
     for name, value in data.items():
         if isinstance(value, list) and name not in JSON_FIELDS:
             data[name] = tuple(value)  # a record's own; in what a tool or a model gave, lists stay
+    for name in INSTANTS & data.keys():
+        data[name] = instant(data[name])
     return event
 
 
-def milliseconds(instant: datetime | None) -> int:
-    return milliseconds_at(instant) if instant else 0
+def instant(value: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise unreadable(error) from None
 
 
 class WireReceipt(Struct):
@@ -125,4 +133,7 @@ class WireResult(Struct):
 
 
 class WireHistory(Struct):
+    """A page of a conversation."""
+
     messages: list[Message]
+    next_cursor: int | None = None

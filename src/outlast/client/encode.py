@@ -7,11 +7,14 @@ import msgspec
 
 from outlast.agents.agent import Agent
 from outlast.clock import Clock
+from outlast.core.instant import rfc3339
 from outlast.core.message import Said, Text, content_of
 from outlast.core.name import check_id
 from outlast.errors import InvalidAnswer
 from outlast.session.inbox import instant_of
+from outlast.session.listing import check_failed
 from outlast.session.start import NewSession, Webhook
+from outlast.store.clock import LocalStoreClock
 
 
 def message_out(message: Said) -> Any:
@@ -39,7 +42,8 @@ def deadline_out(
     """Return a deadline as an instant in UTC."""
     if deadline is None:
         return None
-    instant = datetime.fromtimestamp(instant_of(deadline, clock.now(), dispatch_id) / 1000, UTC)
+    milliseconds = instant_of(deadline, LocalStoreClock(clock), dispatch_id)
+    instant = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return instant.isoformat(timespec="milliseconds")
 
 
@@ -80,3 +84,14 @@ def check_answered(request_id: str, option: str | None, text: str | None) -> Non
 def some(**fields: Any) -> dict[str, Any]:
     """Return those fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def failure_out(
+    failed: bool, code: str | None, since: datetime | timedelta | None, clock: Clock
+) -> dict[str, Any]:
+    """Return which failures are looked for; a timedelta is so long ago by the clock here."""
+    sought = check_failed(failed, code, since, LocalStoreClock(clock))
+    if sought is None:
+        return {}
+    at = rfc3339(sought.since) if sought.since else None
+    return some(failed="true", code=sought.code, since=at)

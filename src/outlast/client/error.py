@@ -1,7 +1,6 @@
 """Answers that are errors, as the errors that they are: the same classes as without a wire."""
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -11,6 +10,7 @@ from msgspec import Struct
 from outlast import errors
 from outlast.client.retry import FailedTry
 from outlast.errors import OutlastError, ServerUnavailable
+from outlast.net.retry_after import retry_after
 
 BY_CODE: Mapping[str, type[OutlastError]] = {
     kind.code: kind
@@ -42,7 +42,7 @@ def missed_answer(response: httpx.Response, now: int, secret: str | None) -> Fai
         error_of(response, secret),
         is_passing=status in PASSING,
         is_undone=status < 500,
-        wait=wait_of(response.headers.get("retry-after", ""), now),
+        wait=retry_after(response.headers.get("retry-after", ""), now),
     )
 
 
@@ -90,13 +90,3 @@ def without(value: Any, secret: str | None) -> Any:
     if isinstance(value, dict):
         return {without(name, secret): without(each, secret) for name, each in value.items()}
     return value
-
-
-def wait_of(retry_after: str, now: int) -> float:
-    """Return how many seconds the server asks to wait: a number, or until an instant."""
-    if retry_after.isascii() and retry_after.isdigit():
-        return float(retry_after)
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now / 1000)
-    except ValueError:
-        return 0.0

@@ -7,25 +7,38 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from outlast.client.decode import WireRequest, milliseconds
+from outlast.client.decode import WireRequest
+from outlast.core.lane import SessionEnd, SessionMode, Status
 from outlast.core.record import Tokens
 from outlast.session import Request
-from outlast.store import LaneInfo, SessionInfo
+from outlast.store import FailureInfo, LaneInfo, SessionInfo
+
+
+class RemoteFailure(Struct):
+    code: str
+    message: str
+    since: datetime
+    turn: str | None = None
+
+    def value(self) -> FailureInfo:
+        return FailureInfo(self.code, self.message, self.since, self.turn or "")
 
 
 class RemoteLane(Struct):
     lane: str
-    status: str
+    status: Status
     turn: str | None = None
     queued: int = 0
+    failure: RemoteFailure | None = None
 
 
 class RemoteWait(Struct, frozen=True, kw_only=True):
     """A wait of a lane: for what, since when, and until when if it ends by itself."""
 
     lane: str
-    status: str
+    status: Status
     wait: tuple[str, ...]
     since: datetime | None = None
     until: datetime | None = None
@@ -40,28 +53,44 @@ class RemoteInfo(SessionInfo, frozen=True, gc=False, kw_only=True):
     waits: tuple[RemoteWait, ...] = ()
     requests: tuple[Request, ...] = ()
     usage: Tokens = Tokens()
-    deadline_at: int = 0
+    deadline_at: datetime | None = None
     lineage: tuple[str, ...] = ()
 
 
 class WireSession(Struct):
-    """A session: of those in a list, the last six fields are not told."""
+    """A session: of those in a list, the last seven fields are not told.
+
+    Lanes, waits and usage are those of a page; `next_lane` is where the next one begins.
+    """
 
     session_id: str
     agent: str
-    mode: str
-    status: str
+    mode: SessionMode
+    status: Status
     created_at: datetime
     updated_at: datetime
     offset: int
     lanes: tuple[RemoteLane, ...]
-    over: str | None = None
+    over: SessionEnd | None = None
     continuation_token: str | None = None
     waits: tuple[RemoteWait, ...] = ()
     requests: tuple[WireRequest, ...] = ()
     usage: Tokens = Tokens()
     deadline: datetime | None = None
     lineage: tuple[str, ...] = ()
+    next_lane: str | None = None
+
+    def joined(self, page: "WireSession") -> "WireSession":
+        """Return a session with the lanes of one more page."""
+        names = Tokens.__struct_fields__
+        usage = {name: getattr(self.usage, name) + getattr(page.usage, name) for name in names}
+        return replace(
+            page,
+            lanes=self.lanes + page.lanes,
+            waits=self.waits + page.waits,
+            usage=Tokens(**usage),
+            deadline=min(filter(None, (self.deadline, page.deadline)), default=None),
+        )
 
     def item(self) -> SessionInfo:
         return SessionInfo(**self._fields())
@@ -72,7 +101,7 @@ class WireSession(Struct):
             waits=self.waits,
             requests=tuple(request.value() for request in self.requests),
             usage=self.usage,
-            deadline_at=milliseconds(self.deadline),
+            deadline_at=self.deadline,
             lineage=self.lineage,
         )
 
@@ -83,8 +112,8 @@ class WireSession(Struct):
             "agent": self.agent,
             "mode": self.mode,
             "status": self.status,
-            "created_at": milliseconds(self.created_at),
-            "updated_at": milliseconds(self.updated_at),
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
             "end": self.offset,
             "over": self.over or "",
             "token": self.continuation_token or "",
@@ -103,4 +132,5 @@ class WireSession(Struct):
             fence=0,
             ready_at=None,
             queued=lane.queued,
+            failure=lane.failure.value() if lane.failure else None,
         )

@@ -7,9 +7,10 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct
 
 from outlast.agents.runtime.json_value import to_json
-from outlast.client.decode import WireRequest, milliseconds
-from outlast.client.info import WireSession
-from outlast.store import LaneInfo, WorkerInfo
+from outlast.client.decode import WireRequest
+from outlast.client.info import RemoteFailure, WireSession
+from outlast.core.lane import Status
+from outlast.store import LaneInfo, TakeoverEvidence, WorkerInfo
 
 T = TypeVar("T")
 
@@ -41,12 +42,13 @@ class WireLane(Struct):
     session_id: str
     agent: str
     lane: str
-    status: str
+    status: Status
     turn: str | None = None
     queued: int = 0
     ready_at: datetime | None = None
     worker: str | None = None
     fence: int | None = None
+    failure: RemoteFailure | None = None
 
     def value(self) -> LaneInfo:
         return LaneInfo(
@@ -57,8 +59,9 @@ class WireLane(Struct):
             turn=self.turn or "",
             worker=self.worker or "",
             fence=self.fence or 0,
-            ready_at=milliseconds(self.ready_at) if self.ready_at else None,
+            ready_at=self.ready_at,
             queued=self.queued,
+            failure=self.failure.value() if self.failure else None,
         )
 
 
@@ -73,13 +76,16 @@ class WireWorker(Struct):
     pid: int
     version: str
     started_at: datetime
-    seen_at: datetime
-    lease_until: datetime
+    seen_at: datetime | None = None
+    lease_until: datetime | None = None
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     concurrency: int = 0
     held: int = 0
     draining: bool = False
+    silent: bool = False
+    evidence: tuple[TakeoverEvidence, ...] = ()
+    liveness_address: str = ""
     counters: dict[str, Any] = {}
 
     def value(self) -> WorkerInfo:
@@ -88,14 +94,17 @@ class WireWorker(Struct):
             host=self.host,
             pid=self.pid,
             version=self.version,
-            started_at=milliseconds(self.started_at),
-            seen_at=milliseconds(self.seen_at),
-            lease_until=milliseconds(self.lease_until),
+            started_at=self.started_at,
+            seen_at=self.seen_at,
+            lease_until=self.lease_until,
             agents=self.agents,
             lanes=self.lanes,
             concurrency=self.concurrency,
             held=self.held,
             draining=self.draining,
+            silent=self.silent,
+            evidence=self.evidence,
+            liveness_address=self.liveness_address,
             counters=to_json(self.counters),
         )
 

@@ -24,6 +24,7 @@ from outlast.client.info import RemoteInfo, WireSession
 from outlast.client.receipt import RemoteReceipt
 from outlast.client.retry import FailedTry, RetryBudget
 from outlast.client.stream import read_page, read_to_rest
+from outlast.core.cursor import cursor_of
 from outlast.core.event import Event
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN, check_id
@@ -53,7 +54,7 @@ class RemoteSession(Generic[Out]):
         *,
         output_type: Any = None,
         token: str | None = None,
-        cursor: int | None = None,
+        cursor: str | None = None,
     ) -> None:
         """Where a `cursor` is given, events are read on from there."""
         self.id = check_id("session_id", session_id)
@@ -62,7 +63,7 @@ class RemoteSession(Generic[Out]):
         self._path = f"/sessions/{segment(session_id)}"
         self._output_type = output_type
         self._token = token
-        self._cursor = cursor or 0
+        self._cursor = cursor or "0"
         self._is_resumed = cursor is not None
 
     def __await__(self) -> Generator[Any, None, RemoteSession[Out]]:
@@ -79,8 +80,12 @@ class RemoteSession(Generic[Out]):
 
     async def info(self) -> RemoteInfo:
         """Return the session as it is listed, what it waits for and what it has cost."""
-        raw = await self._connection.call("GET", self._path)
-        info = decode(raw, WireSession).whole()
+        found = decode(await self._connection.call("GET", self._path), WireSession)
+        while found.next_lane is not None:
+            query = {"lanes_after": found.next_lane}
+            raw = await self._connection.call("GET", self._path, query=query)
+            found = found.joined(decode(raw, WireSession))
+        info = found.whole()
         self._token = info.token or self._token
         return info
 
@@ -176,7 +181,7 @@ class RemoteSession(Generic[Out]):
 
     async def events(
         self,
-        after: int | None = None,
+        after: int | str | None = None,
         *,
         follow: bool = True,
         internals: bool = False,
@@ -190,30 +195,32 @@ class RemoteSession(Generic[Out]):
         With `children` the events of all sessions that this one starts on its server come between
         its own; `session_id` says whose they are.
         """
-        start = (self._cursor if self._is_resumed else 0) if after is None else after
+        start = (self._cursor if self._is_resumed else "0") if after is None else after
         read = self._read_all if children else self._read
         async with aclosing(read(start, follow, internals)) as events:
             async for event in events:
                 if event.session_id == self.id:
-                    self._cursor = event.offset
+                    self._cursor = event.cursor or str(event.offset)
                 yield event
 
-    def _read_all(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
-        def events_of(session_id: str, after: int) -> AsyncGenerator[Event, None]:
+    def _read_all(
+        self, after: int | str, follow: bool, internals: bool
+    ) -> AsyncGenerator[Event, None]:
+        def events_of(session_id: str, after: int | str) -> AsyncGenerator[Event, None]:
             other = RemoteSession[Any](self._connection, session_id)
             return other._read(after, follow, internals)
 
         return MergedEvents(ServerSource(events_of), follow=follow).read(self.id, after)
 
-    def _read(self, after: int, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
-        path = f"{self._path}/stream"
+    def _read(self, after: int | str, follow: bool, internals: bool) -> AsyncGenerator[Event, None]:
+        path, start = f"{self._path}/stream", cursor_of(after)
         query = {
             "follow": "until_rest" if follow else "false",
             "internals": "true" if internals else None,
         }
         if follow:
-            return read_to_rest(self._connection, self.id, path, query, after, self._rest)
-        return read_page(self._connection, self.id, path, query, after)
+            return read_to_rest(self._connection, self.id, path, query, start, self._rest)
+        return read_page(self._connection, self.id, path, query, start)
 
     async def _rest(self) -> int | None:
         info = await self.info()
@@ -239,8 +246,15 @@ class RemoteSession(Generic[Out]):
 
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return the conversation so far, as the model sees it."""
-        raw = await self._connection.call("GET", f"{self._path}/history", query={"lane": lane})
-        return decode(raw, WireHistory).messages
+        messages: list[Message] = []
+        cursor: int | None = 0
+        while cursor is not None:
+            query = {"lane": lane, "cursor": cursor}
+            raw = await self._connection.call("GET", f"{self._path}/history", query=query)
+            page = decode(raw, WireHistory)
+            messages += page.messages
+            cursor = page.next_cursor
+        return messages
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
@@ -259,7 +273,7 @@ class ServerSource:
     def __init__(self, events_of: EventsOf) -> None:
         self._events_of = events_of
 
-    def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
+    def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
         return self._events_of(session_id, after)
 
     async def child(self, _: str, event: Event) -> ChildSession | None:

@@ -6,18 +6,22 @@ from contextlib import aclosing
 from outlast.client.connection import Query, ServerConnection
 from outlast.client.decode import event_of
 from outlast.client.retry import FailedTry, RetryBudget
+from outlast.core.cursor import Cursor, cursor_of
 from outlast.core.event import Event
-from outlast.errors import ServerUnavailable
+from outlast.errors import InvalidServerAnswer, ServerUnavailable
 
 LASTED = 5.0
 """A stream that was open for so many seconds before it was cut counts as one that succeeded."""
+
+MOST_KNOWN = 10_000
+"""Events of one stream that were given before; a server that sends more never comes to an end."""
 
 Rest = Callable[[], Awaitable[int | None]]
 """Asks the server for the log's end, if its session is at rest."""
 
 
 async def read_page(
-    connection: ServerConnection, session_id: str, path: str, query: Query, after: int
+    connection: ServerConnection, session_id: str, path: str, query: Query, after: Cursor
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, up to the end of the stream."""
     clock = connection.clock
@@ -25,16 +29,19 @@ async def read_page(
     cursor = after
     while True:
         opened: float | None = None
-        asked = {**query, "after": cursor}
+        asked = {**query, "after": str(cursor)}
         try:
             async with connection.stream(path, asked) as lines:
                 opened = clock.monotonic()
+                known = 0
                 async for line in lines:
                     trouble.over()
                     event = event_of(line, session_id) if line else None
-                    if event is not None and event.offset > cursor:
-                        cursor = event.offset
+                    if event is not None and event.offset > cursor.offset:
+                        cursor = cursor_of(event.cursor or event.offset)
                         yield event
+                    elif event is not None and (known := known + 1) > MOST_KNOWN:
+                        raise InvalidServerAnswer("a session's stream repeats its events for ever")
             return
         except FailedTry as caught:
             missed = caught
@@ -46,7 +53,12 @@ async def read_page(
 
 
 async def read_to_rest(
-    connection: ServerConnection, session_id: str, path: str, query: Query, after: int, rest: Rest
+    connection: ServerConnection,
+    session_id: str,
+    path: str,
+    query: Query,
+    after: Cursor,
+    rest: Rest,
 ) -> AsyncGenerator[Event, None]:
     """Give every event after a cursor once, until all was given and the session is at rest.
 
@@ -60,15 +72,15 @@ async def read_to_rest(
         before, began = cursor, clock.monotonic()
         async with aclosing(read_page(connection, session_id, path, query, cursor)) as events:
             async for event in events:
-                cursor = event.offset
+                cursor = cursor_of(event.cursor or event.offset)
                 yield event
         if is_resting and cursor == before:
             return  # the log ends with records that are hidden from this reader
         end = await rest()
-        if end is not None and end <= cursor:
+        if end is not None and end <= cursor.offset:
             return
         is_resting = end is not None
-        if cursor > before or clock.monotonic() - began > LASTED:
+        if cursor.offset > before.offset or clock.monotonic() - began > LASTED:
             trouble.over()
         elif not is_resting:
             error = ServerUnavailable("a session's stream ends at once, and the session goes on")

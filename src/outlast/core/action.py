@@ -57,7 +57,9 @@ class Start(Struct, frozen=True, gc=False):
 class RunTools(Action, frozen=True, kw_only=True):
     """Begin some calls, report others as interrupted, and go on with those that run.
 
-    `awaits_key`: there are more, which cannot begin before another call gives up their key.
+    `contact` names the remote children, by their requests, whose servers are to be contacted now:
+    all that is said to one can be said again, so nothing has to be recorded before. `awaits_key`:
+    there are more, which cannot begin before another call gives up their key.
     """
 
     is_effect: ClassVar[bool] = True
@@ -66,15 +68,16 @@ class RunTools(Action, frozen=True, kw_only=True):
     start: tuple[Start, ...] = ()
     report: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
+    contact: tuple[str, ...] = ()
     awaits_key: bool = False
 
 
 class AskHuman(Action, frozen=True, kw_only=True):
-    """Put a call before a human; `kind` is approval or interrupted."""
+    """Put a call before a human, who has `timeout` milliseconds to answer (0: any time)."""
 
     call_id: str
     kind: Literal["approval", "interrupted"]
-    expires_at: int = 0
+    timeout: int = 0
     on_expiry: str = "deny"
     restricted: bool = False
 
@@ -131,11 +134,15 @@ class CompleteTurn(Action, frozen=True, kw_only=True):
 
 
 class FailTurn(Action, frozen=True, kw_only=True):
+    """Fail the open turn; with a `delivery`, one that begins with it and comes to nothing else."""
+
     is_effect: ClassVar[bool] = True
 
     turn: str
     error: Failure
     structural: bool = False
+    delivery: str = ""
+    retries: str = ""
 
 
 class CancelTurn(Action, frozen=True, kw_only=True):

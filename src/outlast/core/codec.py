@@ -25,6 +25,8 @@ BLOB_OVER = 64 * 1024
 COMPRESSED = 1
 HAS_BLOBS = 2
 
+CHECKSUM_DIGITS = 8
+
 TEXT_BLOB = 1
 BYTES_BLOB = 2
 
@@ -58,6 +60,32 @@ def encode(records: Sequence[Any]) -> bytes:
         return _encoder.encode(records)
     except UNENCODABLE as error:
         raise not_encodable(error) from error
+
+
+def encode_checked(records: Sequence[AnyRecord]) -> bytes:
+    """Return records from outside as one msgpack array that can be read again.
+
+    Types are looked at when a log is read and not when it is written, and a log that cannot be
+    read is lost. Raises NotEncodable, which names the record and the field at fault.
+    """
+    try:
+        body = _encoder.encode(records)
+        _decoder.decode(body)
+    except (*UNENCODABLE, msgspec.MsgspecError):
+        for record in records:
+            check_record(record)
+        raise
+    return body
+
+
+def check_record(record: AnyRecord) -> None:
+    """Raise NotEncodable, naming the record, if it could not be stored and read again."""
+    try:
+        _decoder.decode(_encoder.encode([record]))
+    except (*UNENCODABLE, msgspec.MsgspecError) as error:
+        kind = type(record).__struct_config__.tag
+        why = str(error).replace("$[0]", "$")
+        raise NotEncodable(f"a record {kind} cannot be stored: {why}") from error
 
 
 def array_of(count: int, items: bytes | bytearray) -> bytes:
@@ -132,6 +160,17 @@ class Packer:
 def packed(body: bytes, blobs: Mapping[str, bytes], flags: int) -> Packed:
     flags |= HAS_BLOBS if blobs else 0
     return Packed(bytes((FORMAT, flags)) + body, blobs)
+
+
+def checksum_of(at: int, data: bytes) -> str:
+    """Return the checksum of a row of the log: its time and its stored bytes.
+
+    Two histories of a session that part at some place have different rows from there on: a record
+    that is written again gets another time, and new ids. So an offset and the checksum of the row
+    that holds it name all of the log up to there, for ever. Functions of PostgreSQL compute the
+    same (functions/reading.sql).
+    """
+    return sha256(at.to_bytes(8, "big", signed=True) + data).hexdigest()[:CHECKSUM_DIGITS]
 
 
 def version_of(data: bytes) -> int:

@@ -28,6 +28,7 @@ from outlast.core.action import (
 )
 from outlast.core.lane import (
     CUT,
+    PROVIDER,
     RUNNING,
     UNSTORABLE,
     ArrivedCancel,
@@ -35,12 +36,14 @@ from outlast.core.lane import (
     Lane,
     ModelCall,
     OpenCall,
+    Outage,
     QueuedDelivery,
     StoppingTurn,
     Turn,
+    TurnEnd,
 )
 from outlast.core.name import model_call_name, turn_name
-from outlast.core.policy import SECOND, Policy, ToolPolicy
+from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import DeliveryResult, Failure
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
@@ -56,6 +59,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return close(lane, now)
     if lane.cancels:
         return stop(lane, lane.cancels[0])
+    if lane.blocked and lane.turn:
+        return FailTurn(turn=lane.turn.id, error=lane.blocked)
     if lane.replies:
         return TakeReply(reply=lane.replies[0])
     if lane.relays:
@@ -118,14 +123,16 @@ def means_head(cancel: ArrivedCancel, offset: int) -> bool:
 
 
 def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
-    if (last := lane.last) and (lane.mode == "task" or last.structural):
+    last = lane.last
+    if last and (lane.mode == "task" or last.structural) and not can_be_retried(lane, last):
         if last.how == "completed":
             return CompleteSession(turn=last.turn)
         return FailSession(error=last.failure or Failure("CANCELLED", "the task was cancelled"))
     if is_late(lane, now):
         return after_deadline(lane)
     if not lane.queue:
-        return Park(wait=("message",), until=lane.deadline)
+        awaited = "retry" if lane.mode == "task" else "message"
+        return Park(wait=(awaited,), until=lane.deadline)
     head = lane.queue[0]
     if has_come_too_late(head, now):
         return settle(head.delivery_id, "failed")
@@ -133,6 +140,9 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if head.retry and not failed:
         return settle(head.delivery_id, "ignored")
     turn = turn_name(lane.name, lane.turns + 1)
+    retries = failed if head.retry else ""
+    if lane.blocked:
+        return FailTurn(turn=turn, error=lane.blocked, delivery=head.delivery_id, retries=retries)
     return CallModel(
         call_id=model_call_name(turn, 1),
         attempt=1,
@@ -140,8 +150,17 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         step=1,
         until=earliest(now + policy.turn_timeout, lane.deadline, head.deadline),
         delivery=head.delivery_id,
-        retries=failed if head.retry else "",
+        retries=retries,
     )
+
+
+def can_be_retried(lane: Lane, last: TurnEnd) -> bool:
+    """Say whether a session goes on after a turn that failed, if somebody asks for it.
+
+    A child does not, of a parent here or behind another server: its failure is the answer that its
+    parent waits for.
+    """
+    return last.how == "failed" and not last.structural and lane.depth == 0
 
 
 def has_come_too_late(queued: QueuedDelivery, now: int) -> bool:
@@ -209,10 +228,14 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     model = turn.model
     assert model is not None
     if model.lost >= policy.max_crashes:
-        return FailTurn(turn=turn.id, error=no_progress(model.call_id, model.lost))
+        return FailTurn(turn=turn.id, error=workers_lost(model.lost))
+    if model.parked and lane.outage:
+        over = lane.outage.since + policy.provider_patience
+        if over <= now:
+            return FailTurn(turn=turn.id, error=out_of_patience(lane.outage, now))
+        if model.not_before > now:
+            return Park(wait=(PROVIDER,), until=in_time(lane, min(over, model.not_before)))
     if model.status == "retry" and model.not_before > now:
-        if model.parked:
-            return Park(wait=("provider",), until=in_time(lane, model.not_before))
         return Sleep(until=in_time(lane, model.not_before))
     running = model.status == RUNNING
     return CallModel(
@@ -271,7 +294,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
         match disposition(call, lane, policy, now):
             case "approval" | "interrupted" as kind:
-                return ask_human(call, kind, policy, now)
+                return ask_human(call, kind, policy)
             case "fail":
                 return FailTurn(turn=turn.id, error=interrupted(call))
             case "report":
@@ -280,25 +303,25 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
                 start.append(begin(call, turn, policy.tool(call.tool), now))
     if are_done:
         return after_calls(lane, turn, policy, now)
-    if start or report or running:
+    contact = due_contacts(turn, now) if turn.requests else ()
+    if start or report or running or contact:
         return RunTools(
             start=tuple(start),
             report=tuple(report),
             running=tuple(running),
+            contact=contact,
             until=wake_at(turn, now, ask_again_at(lane, turn, policy, now)),
         )
     until = in_time(lane, wake_at(turn, now))
     return Park(wait=waits(turn), requests=questions(turn), until=until)
 
 
-def ask_human(
-    call: OpenCall, kind: Literal["approval", "interrupted"], policy: Policy, now: int
-) -> AskHuman:
+def ask_human(call: OpenCall, kind: Literal["approval", "interrupted"], policy: Policy) -> AskHuman:
     tool = policy.tool(call.tool)
     return AskHuman(
         call_id=call.call_id,
         kind=kind,
-        expires_at=now + tool.answer_timeout if tool.answer_timeout else 0,
+        timeout=tool.answer_timeout,
         on_expiry=tool.on_expiry,
         restricted=tool.restricted,
     )
@@ -404,10 +427,20 @@ def questions(turn: Turn) -> tuple[str, ...]:
     return tuple(q.request_id for q in turn.requests.values() if q.is_question)
 
 
+def due_contacts(turn: Turn, now: int) -> tuple[str, ...]:
+    """Return the requests of the remote children whose servers are to be contacted now."""
+    remotes = ((q.request_id, q.remote) for q in turn.requests.values() if q.remote)
+    return tuple(request_id for request_id, remote in remotes if remote.next_at <= now)
+
+
 def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     """Return the next instant at which something is due by itself, or `latest`."""
     due = [call.wakes_at for call in turn.calls.values() if call.wakes_at > now]
-    due += [q.due_at for q in turn.requests.values() if q.due_at]
+    for request in turn.requests.values():
+        if request.due_at:
+            due.append(request.due_at)
+        if request.remote and request.remote.next_at > now:
+            due.append(request.remote.next_at)
     due += [latest] if latest else []
     return min(due, default=0)
 
@@ -422,6 +455,14 @@ TOO_MANY_CORRECTIONS = Failure(
 )
 
 
+def out_of_patience(outage: Outage, now: int) -> Failure:
+    """Return the provider's own last failure, and for how long it was tried."""
+    if not (hours := (now - outage.since) / HOUR):
+        return outage.error
+    text = f"{outage.error.message} (tried {outage.attempts} times in {hours:.1f} hours)"
+    return Failure(outage.error.code, text)
+
+
 def max_steps(limit: int) -> Failure:
     return Failure("MAX_STEPS", f"the turn has made {limit} steps without an answer")
 
@@ -429,6 +470,21 @@ def max_steps(limit: int) -> Failure:
 def no_progress(call_id: str, attempts: int) -> Failure:
     return Failure(
         "NO_PROGRESS", f"{call_id} was started {attempts} times and never had an outcome"
+    )
+
+
+def workers_lost(deaths: int) -> Failure:
+    return Failure(
+        "WORKERS_LOST",
+        f"{deaths} workers in a row died while they ran this, and nothing came of it; look at how"
+        " they ended: if the session is too large for them, they need more memory",
+    )
+
+
+def session_too_large(size: int, most: int) -> Failure:
+    return Failure(
+        "SESSION_TOO_LARGE",
+        f"the session has {size:,} bytes, and {most:,} is the most; go on in a new session",
     )
 
 

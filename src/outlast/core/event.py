@@ -5,30 +5,38 @@ values as values. Refuses to know where records come from: `log/reader.py` reads
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.cursor import Cursor
+from outlast.core.instant import date_of, rfc3339
+from outlast.core.json_text import value_or_text
 from outlast.core.message import ToolCall
 from outlast.core.name import attempt_name, turn_and_step
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import whole_parts
 
 JSON_FIELDS = ("value", "args", "changed", "progress", "data")
+INSTANTS = frozenset(
+    {"again_at", "deadline_at", "due_at", "expires_at", "next_at", "not_before", "since"}
+)
+"""Fields of records that are milliseconds since the epoch, and datetimes in an event's data."""
 HIDDEN_FIELDS = ("token", "revoked", "outbox", "deltas_from", "streamed")
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):
-    """One thing that happened, in its place. `offset` is the cursor to go on from.
+    """One thing that happened, in its place. `cursor` is what to go on from.
 
     `session_id` is the session that it is of; where events of several come together, `path` leads
     to it from the session that is read, through those between.
     """
 
     offset: int
+    cursor: str = ""
     type: str
     at: datetime
     lane: str
@@ -47,14 +55,19 @@ Deltas = dict[tuple[str, int], dict[int, str]]
 """The text streamed so far, by call and attempt, then by part."""
 
 
-def present(entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str]) -> Event:
-    """Return an entry as an event; `deltas` and `args` are the texts that it refers to."""
+def present(
+    entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str], before: str = ""
+) -> Event:
+    """Return an entry as an event; `deltas` and `args` are the texts that it refers to.
+
+    `before` is what earlier attempts at an answer had said, from where it goes on.
+    """
     record = entry.record
     data = plain_data(record)
-    if isinstance(record, r.MessageCompleted) and record.streamed:
-        data["parts"] = msgspec.to_builtins(whole_parts(record, dict(deltas)))
+    if isinstance(record, r.MessageCompleted) and (record.streamed or before):
+        data["parts"] = msgspec.to_builtins(whole_parts(record, deltas, before))
     if isinstance(record, r.ToolRequested):
-        data["args"] = json_value(args.get(record.call_id, "{}"))
+        data["args"] = value_or_text(args.get(record.call_id, "{}"))
     call_id = data.pop("call_id", "")
     attempt = data.pop("attempt", 0)
     turn, step = data.pop("turn", ""), data.pop("step", 0)
@@ -62,8 +75,9 @@ def present(entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str]) ->
         turn, step = turn_and_step(call_id)
     return Event(
         offset=entry.offset,
+        cursor=str(Cursor(entry.offset, entry.checksum)),
         type=type_of(record),
-        at=datetime.fromtimestamp(entry.at / 1000, UTC),
+        at=date_of(entry.at),
         lane=entry.lane,
         data=data,
         version=entry.version,
@@ -83,15 +97,23 @@ def encode(event: Event) -> bytes:
     fields: dict[str, Any] = {
         "offset": event.offset,
         "type": event.type,
-        "at": event.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": rfc3339(event.at),
         "lane": event.lane,
-        "data": event.data,
+        "data": wire_data(event.data),
         "version": event.version,
+        "cursor": event.cursor,
     }
     for name in LEFT_OUT_IF_EMPTY:
         if value := getattr(event, name):
             fields[name] = value
     return msgspec.json.encode(fields)
+
+
+def wire_data(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an event's data with its instants as RFC 3339 has them."""
+    if found := INSTANTS & data.keys():
+        return {**data, **{name: rfc3339(data[name]) for name in found}}
+    return data
 
 
 def type_of(record: AnyRecord) -> str:
@@ -105,16 +127,12 @@ def plain_data(record: AnyRecord) -> dict[str, Any]:
         data.pop(name, None)
     for name in JSON_FIELDS:
         if isinstance(data.get(name), str) and data[name]:
-            data[name] = json_value(data[name])
+            data[name] = value_or_text(data[name])
+    for name in INSTANTS & data.keys():
+        data[name] = date_of(data[name])
+    if "spent" in data:
+        data["spent"] /= 1000
     return data
-
-
-def json_value(text: str) -> Any:
-    """Return JSON text as a value, or the text itself where a model wrote none."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
 
 
 def requested_args(record: r.MessageCompleted) -> dict[str, str]:

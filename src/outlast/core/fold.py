@@ -18,6 +18,7 @@ from outlast.core.fold_wait import WAITS, remember
 from outlast.core.lane import (
     CONTENDED,
     CUT,
+    PROVIDER,
     RUNNING,
     ArrivedCancel,
     ArrivedReply,
@@ -25,6 +26,7 @@ from outlast.core.lane import (
     Lane,
     ModelCall,
     OpenCall,
+    Outage,
     QueuedDelivery,
     RelayedRequest,
     SessionEnd,
@@ -120,7 +122,11 @@ ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
 
 def session_waiting(lane: Lane, e: r.SessionWaiting) -> Lane:
     lane = replace(lane, waiting=e.wait)
-    return lane.with_turn(since=e.since, spent=e.spent) if lane.turn else lane
+    if lane.turn:
+        return lane.with_turn(since=e.since, spent=e.spent)
+    # An outage that was given up, with nothing queued behind it, is over: what comes next finds
+    # the provider as it is then.
+    return replace(lane, outage=None)
 
 
 def session_resumed(lane: Lane, e: r.SessionResumed) -> Lane:
@@ -178,7 +184,8 @@ def end_turn(lane: Lane, last: TurnEnd) -> Lane:
     assert lane.turn is not None
     told = tuple(DeliveryOutcome(d, last.how, last.turn) for d in lane.turn.deliveries)
     last = replace(last, senders=lane.turn.senders)
-    return replace(lane, turn=None, unsettled=(*lane.unsettled, *told), last=last)
+    unsettled = (*lane.unsettled, *told)
+    return replace(lane, turn=None, unsettled=unsettled, last=last, blocked=None)
 
 
 def turn_stopping(turn: Turn, e: r.TurnStopping) -> Turn:
@@ -246,10 +253,32 @@ def model_retrying(turn: Turn, e: r.ModelRetrying) -> Turn:
         turn,
         status="retry",
         lost=0,
-        failed=turn.model.failed + (not e.parked),
+        failed=turn.model.failed + 1,
+        failing_since=e.since,
         not_before=e.not_before,
-        parked=e.parked,
     )
+
+
+def provider_unavailable(lane: Lane, e: r.ProviderUnavailable) -> Lane:
+    return parked(replace(lane, outage=Outage(e.since, e.error, blocked=e.blocked)), e.not_before)
+
+
+def provider_still_unavailable(lane: Lane, e: r.ProviderStillUnavailable) -> Lane:
+    assert lane.outage is not None
+    before = lane.outage
+    outage = replace(before, error=e.error, attempts=before.attempts + 1, blocked=e.blocked)
+    return parked(replace(lane, outage=outage), e.not_before)
+
+
+def parked(lane: Lane, not_before: int) -> Lane:
+    """Have the open model call wait for the provider."""
+    assert lane.turn is not None
+    waits = with_model(lane.turn, status="retry", lost=0, not_before=not_before, parked=True)
+    return replace(lane, turn=waits)
+
+
+def provider_available(lane: Lane, e: r.ProviderAvailable) -> Lane:
+    return replace(lane, outage=None)
 
 
 def message_delta(turn: Turn, e: r.MessageDelta) -> Turn:
@@ -337,6 +366,9 @@ def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
         e.call_id,
         status="waiting",
         waits_for=waits_for,
+        woken_by="",
+        unused=e.unused,
+        unstable=e.unstable,
         timers=timers,
         reconciles=e.reconciles,
         reason="unreconciled" if e.reconciles else "",
@@ -345,7 +377,7 @@ def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
 
 
 def tool_woken(turn: Turn, e: r.ToolWoken) -> Turn:
-    return turn.with_call(e.call_id, status="woken", waits_for=())
+    return turn.with_call(e.call_id, status="woken", woken_by=e.name)
 
 
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
@@ -402,7 +434,10 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
         else call
         for name, call in turn.calls.items()
     }
-    return replace(lane, waiting=()).with_turn(
+    # The model may be asked while the lane waits for its provider: so it does still, and readers
+    # need not be told again.
+    waiting = lane.waiting if lane.outage and lane.waiting == (PROVIDER,) else ()
+    return replace(lane, waiting=waiting).with_turn(
         model=model,
         calls=calls,
         since=e.since,
@@ -410,6 +445,10 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
         handed_back=e.graceful and not turn.handed_back,
         is_recovering=turn.is_recovering or not e.graceful,
     )
+
+
+def lane_blocked(lane: Lane, e: r.LaneBlocked) -> Lane:
+    return replace(lane, blocked=e.error)
 
 
 SESSION_WIDE = (r.SessionStarted, r.SessionCompleted, r.SessionFailed, r.SessionEnded)
@@ -426,10 +465,14 @@ LANE_FACTS: dict[type, Step] = {
     r.TurnCancelled: turn_cancelled,
     r.DeliveryJoined: delivery_joined,
     r.DeliverySettled: delivery_settled,
+    r.ProviderUnavailable: provider_unavailable,
+    r.ProviderStillUnavailable: provider_still_unavailable,
+    r.ProviderAvailable: provider_available,
     r.UsageRecorded: usage_recorded,
     r.ToolCompleted: tool_completed,
     r.ToolInterrupted: tool_interrupted,
     r.LaneTakenOver: lane_taken_over,
+    r.LaneBlocked: lane_blocked,
 }
 
 TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {

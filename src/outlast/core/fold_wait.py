@@ -11,8 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.lane import OpenRequest, Turn
+from outlast.core.index import GIVEN_UP
+from outlast.core.lane import OpenRequest, RemoteChild, Turn, UnsentAnswer
 from outlast.core.name import args_digest
+
+WITHDRAWN = '{"withdrawn":true}'
+"""What a wait came to that the tool itself gave up: if it is asked for again, it is asked anew."""
 
 
 def remember(turn: Turn, call_id: str, name: str, value: str) -> Turn:
@@ -21,7 +25,6 @@ def remember(turn: Turn, call_id: str, name: str, value: str) -> Turn:
 
 
 def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:
-    is_elsewhere = bool(e.name and e.digest)
     request = OpenRequest(
         e.request_id,
         e.kind,
@@ -31,12 +34,21 @@ def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:
         child=e.path[0] if e.path else "",
         origin=e.origin,
         on_expiry=e.on_expiry,
-        tool=e.tool if is_elsewhere else "",
-        digest=e.digest if is_elsewhere else "",
+        tool=e.tool if e.subagent else "",
+        digest=e.digest if e.subagent else "",
         expires_above=e.expires_above,
+        subagent=e.subagent,
+        asked=e.prompt if e.name and not e.origin else "",
     )
+    turn = count_shown(turn, e.subagent)
     turn = replace(turn, requests={**turn.requests, e.request_id: request})
     return turn if e.name or e.origin else turn.with_call(e.call_id, status="asked")
+
+
+def count_shown(turn: Turn, subagent: str) -> Turn:
+    """Count what a remote child asks: each request that is shown here has a name of its own."""
+    remote = turn.requests[subagent].remote if subagent else None
+    return turn.with_remote(subagent, shown=remote.shown + 1) if remote else turn
 
 
 def close_request(turn: Turn, request_id: str) -> Turn:
@@ -47,14 +59,39 @@ def close_request(turn: Turn, request_id: str) -> Turn:
 def request_resolved(turn: Turn, e: r.RequestResolved) -> Turn:
     request = turn.requests[e.request_id]
     turn = close_request(turn, e.request_id)
-    if e.how != "answered" or request.origin:
-        return turn
+    if e.how != "answered":
+        is_own = request.name and not request.origin
+        return remember(turn, request.call_id, request.name, WITHDRAWN) if is_own else turn
+    if request.origin:
+        return keep_answer(turn, request, e)
     if request.name:
-        said = {"option": e.option, "text": e.text, **({"args": e.args} if e.args else {})}
+        said = {"option": e.option, "text": e.text, "prompt": request.asked}
         return remember(turn, request.call_id, request.name, msgspec.json.encode(said).decode())
     if e.option in ("approve", "rerun"):
         return approve(turn, request.call_id, e)
     return turn
+
+
+def keep_answer(turn: Turn, request: OpenRequest, e: r.RequestResolved) -> Turn:
+    """Keep an answer for a remote child until it is sent. One of this app has a delivery of it."""
+    if not (remote := remote_of(turn, request)):
+        return turn
+    answer = UnsentAnswer(e.request_id, request.origin, e.option, e.text, e.args)
+    answers = (*remote.answers, answer)
+    return turn.with_remote(request.subagent, answers=answers, next_at=0, contacts=0)
+
+
+def settle(turn: Turn, request: OpenRequest) -> Turn:
+    """Remember that what a remote child asks is over here, whatever its server says."""
+    if not (remote := remote_of(turn, request)):
+        return turn
+    return turn.with_remote(request.subagent, settled=(*remote.settled, request.origin))
+
+
+def remote_of(turn: Turn, request: OpenRequest) -> RemoteChild | None:
+    """Return the remote child that asks something, or whose news something is for."""
+    child = turn.requests.get(request.subagent) if request.subagent else None
+    return child.remote if child else None
 
 
 def approve(turn: Turn, call_id: str, e: r.RequestResolved) -> Turn:
@@ -69,18 +106,29 @@ def request_expired(turn: Turn, e: r.RequestExpired) -> Turn:
     request = turn.requests[e.request_id]
     turn = close_request(turn, e.request_id)
     if request.name and not request.origin:
-        return remember(turn, request.call_id, request.name, '{"expired":true}')
-    return turn
+        expired = msgspec.json.encode({"expired": True, "prompt": request.asked}).decode()
+        return remember(turn, request.call_id, request.name, expired)
+    return settle(turn, request)
 
 
 def callback_opened(turn: Turn, e: r.CallbackOpened) -> Turn:
-    request = OpenRequest(e.request_id, "callback", e.call_id, e.name, e.expires_at)
+    request = OpenRequest(
+        e.request_id, "callback", e.call_id, e.name, e.expires_at, subagent=e.subagent
+    )
     return replace(turn, requests={**turn.requests, e.request_id: request})
 
 
 def callback_closed(turn: Turn, e: r.CallbackClosed) -> Turn:
-    name = turn.requests[e.request_id].name
+    request = turn.requests[e.request_id]
+    name = request.name
     turn = close_request(turn, e.request_id)
+    if request.subagent:
+        remote = remote_of(turn, request)
+        return (
+            turn.with_remote(request.subagent, rounds=remote.rounds + 1, next_at=0)
+            if remote
+            else turn
+        )
     match e.how:
         case "answered":
             return remember(turn, e.call_id, name, e.value)
@@ -99,7 +147,9 @@ def authorization_required(turn: Turn, e: r.AuthorizationRequired) -> Turn:
         child=e.path[0] if e.path else "",
         origin=e.origin,
         connection=e.connection,
+        subagent=e.subagent,
     )
+    turn = count_shown(turn, e.subagent)
     return replace(turn, requests={**turn.requests, e.request_id: request})
 
 
@@ -112,7 +162,7 @@ def authorization_ended(turn: Turn, e: r.AuthorizationCompleted | r.Authorizatio
     else:
         came = {} if e.how in ("cancelled", "superseded") else {e.how: e.reason}
     if request.origin or not came:
-        return turn
+        return settle(turn, request)
     return remember(turn, e.call_id, request.name, msgspec.json.encode(came).decode())
 
 
@@ -123,22 +173,38 @@ def subagent_called(turn: Turn, e: r.SubagentCalled) -> Turn:
         e.call_id,
         e.name,
         child=e.child,
-        agent=e.agent if e.url else "",
-        url=e.url,
+        remote=RemoteChild(e.agent, e.url, e.message) if e.url else None,
+        asked=e.excerpt,
     )
     return replace(turn, requests={**turn.requests, e.request_id: request})
 
 
 def subagent_started(turn: Turn, e: r.SubagentStarted) -> Turn:
-    request = replace(turn.requests[e.request_id], child=e.child, told=e.told)
+    turn = turn.with_remote(e.request_id, told=e.told, message="")
+    request = replace(turn.requests[e.request_id], child=e.child)
     return replace(turn, requests={**turn.requests, e.request_id: request})
 
 
+def subagent_contacted(turn: Turn, e: r.SubagentContacted) -> Turn:
+    remote = turn.requests[e.request_id].remote
+    assert remote is not None
+    return turn.with_remote(
+        e.request_id,
+        next_at=e.next_at,
+        contacts=e.contacts,
+        answers=tuple(each for each in remote.answers if each.request_id not in e.answered),
+        settled=e.settled,
+    )
+
+
 def subagent_ended(turn: Turn, e: r.SubagentCompleted | r.SubagentFailed) -> Turn:
-    name = turn.requests[e.request_id].name
-    came = {"value": e.value} if isinstance(e, r.SubagentCompleted) else {"error": e.error}
+    request = turn.requests[e.request_id]
     turn = close_request(turn, e.request_id)
-    return remember(turn, e.call_id, name, msgspec.json.encode(came).decode())
+    if isinstance(e, r.SubagentFailed) and e.error.code == GIVEN_UP:
+        return remember(turn, e.call_id, request.name, WITHDRAWN)
+    came = {"value": e.value} if isinstance(e, r.SubagentCompleted) else {"error": e.error}
+    told = msgspec.json.encode({**came, "asked": request.asked}).decode()
+    return remember(turn, e.call_id, request.name, told)
 
 
 def timer_set(turn: Turn, e: r.TimerSet) -> Turn:
@@ -163,6 +229,7 @@ WAITS: dict[type, Callable[[Turn, Any], Turn]] = {
     r.AuthorizationFailed: authorization_ended,
     r.SubagentCalled: subagent_called,
     r.SubagentStarted: subagent_started,
+    r.SubagentContacted: subagent_contacted,
     r.SubagentCompleted: subagent_ended,
     r.SubagentFailed: subagent_ended,
     r.TimerSet: timer_set,

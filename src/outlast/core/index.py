@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from outlast.core import record as r
-from outlast.core.lane import Lane
-from outlast.core.record import AnyRecord
+from outlast.core.lane import Lane, Status
+from outlast.core.record import AnyRecord, Failure
 
 
 class DeliveryChange(Struct, frozen=True, gc=False):
@@ -39,8 +39,23 @@ class ClosedRequest(Struct, frozen=True, gc=False):
     how: str
 
 
+class LaneFailure(Struct, frozen=True, gc=False):
+    """Why a lane's last turn failed, as it is listed: `message` is the beginning of the sentence.
+
+    `turn` can be retried; it is empty where the session itself has failed.
+    """
+
+    code: str
+    message: str
+    turn: str = ""
+
+
 class Index(Struct, frozen=True, gc=False):
-    """All that a store must change besides adding to the log."""
+    """All that a store must change besides adding to the log.
+
+    `failure` is what the lane shows from now on; with `clears_failure` it shows none, as its next
+    turn has begun or its session is over in another way.
+    """
 
     deliveries: tuple[DeliveryChange, ...] = ()
     opened: tuple[OpenedRequest, ...] = ()
@@ -49,6 +64,8 @@ class Index(Struct, frozen=True, gc=False):
     revoked: tuple[str, ...] = ()
     over: str = ""
     changes_slices: bool = False
+    failure: LaneFailure | None = None
+    clears_failure: bool = False
 
 
 NO_CHANGES = Index()
@@ -58,7 +75,8 @@ GIVEN_UP = "GIVEN_UP"
 PEOPLE = ("approval", "question", "interrupted")
 """The kinds of requests that a human answers."""
 RELAYED = "relayed"
-"""The kind of those that a child has asked: they are listed once, where they come from."""
+"""The kind of those that a child of this app has asked: they are listed once, where they come
+from."""
 
 _OVER: dict[type, str] = {
     r.SessionCompleted: "completed",
@@ -81,7 +99,13 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
     match e:
         case r.TurnStarted():
             change = DeliveryChange(e.delivery_id, "running", turn=e.turn)
-            return replace(found, deliveries=(*found.deliveries, change))
+            deliveries = (*found.deliveries, change)
+            return replace(found, deliveries=deliveries, failure=None, clears_failure=True)
+        case r.TurnFailed():
+            return replace(found, failure=shown_failure(e.error, e.turn), clears_failure=False)
+        case r.SessionFailed():
+            failure = shown_failure(e.error)
+            return replace(found, over=_OVER[kind], failure=failure, clears_failure=False)
         case r.DeliveryJoined():
             change = DeliveryChange(e.delivery_id, "joined", turn=e.turn)
             return replace(found, deliveries=(*found.deliveries, change))
@@ -115,12 +139,23 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
             )
         case r.StateChanged():
             return replace(found, changes_slices=True)
-    return replace(found, over=_OVER[kind])
+    return replace(found, over=_OVER[kind], failure=None, clears_failure=True)
+
+
+SHOWN_CODE, SHOWN_MESSAGE = 100, 500
+"""How many characters of a failure are listed; the whole of it is in the log."""
+
+
+def shown_failure(error: Failure, turn: str = "") -> LaneFailure:
+    """Return a failure as it is listed: with a code, and without NUL, which no database takes."""
+    code, message = error.code[:SHOWN_CODE], error.message[:SHOWN_MESSAGE]
+    return LaneFailure(code.replace("\0", "") or "UNKNOWN", message.replace("\0", ""), turn)
 
 
 _INDEXED = frozenset(
     {
         r.TurnStarted,
+        r.TurnFailed,
         r.DeliveryJoined,
         r.DeliverySettled,
         r.RequestOpened,
@@ -139,6 +174,38 @@ _INDEXED = frozenset(
         *_OVER,
     }
 )
+
+
+_NO_PROGRESS = frozenset(
+    {
+        r.LaneTakenOver,
+        r.LaneBlocked,
+        r.SessionResumed,
+        r.TurnStarted,
+        r.TurnStopping,
+        r.StepStarted,
+        r.StepFailed,
+        r.DeliveryJoined,
+        r.DeliverySettled,
+        r.ModelStarted,
+        r.MessageDelta,
+        r.ReasoningDelta,
+        r.MessageAborted,
+        r.ToolStarted,
+        r.ToolProgress,
+        r.ToolEmitted,
+    }
+)
+"""Records that say only that something begins, goes on or comes to nothing."""
+
+
+def makes_progress(records: Iterable[AnyRecord]) -> bool:
+    """Say whether something has come to its end: a lane's owner that gets so far is not lost.
+
+    What a failed turn leaves has come to its end by failing.
+    """
+    kinds = {type(record) for record in records}
+    return r.TurnFailed not in kinds and not kinds <= _NO_PROGRESS
 
 
 def end_offset(records: Sequence[AnyRecord], first: int) -> int:
@@ -172,7 +239,7 @@ def opened(e: Opening) -> OpenedRequest:
     data = msgspec.json.encode(e).decode()
     match e:
         case r.RequestOpened():
-            kind = RELAYED if e.origin else e.kind
+            kind = RELAYED if e.origin and not e.subagent else e.kind
             return OpenedRequest(e.request_id, kind, 0 if e.expires_above else e.expires_at, data)
         case r.CallbackOpened():
             return OpenedRequest(e.request_id, "callback", e.expires_at, data)
@@ -181,10 +248,11 @@ def opened(e: Opening) -> OpenedRequest:
     return OpenedRequest(e.request_id, "child", 0, data)
 
 
-def status_of(lane: Lane) -> str:
+def status_of(lane: Lane) -> Status:
     """Name a lane's state for listings: queued, running, idle, how it ended, or how it waits.
 
-    A lane that is `waiting` needs a delivery; one that is `sleeping` goes on by itself.
+    A lane that is `waiting` needs a delivery; one that is `sleeping` goes on by itself. One that is
+    `failed` and not over rests after a failed turn, which can be retried.
     """
     if lane.over:
         return lane.over
@@ -193,4 +261,6 @@ def status_of(lane: Lane) -> str:
         return "waiting" if needs_somebody else "sleeping"
     if lane.turn:
         return "running"
-    return "queued" if lane.queue else "idle"
+    if lane.queue:
+        return "queued"
+    return "failed" if lane.last and lane.last.how == "failed" else "idle"

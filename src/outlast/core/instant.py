@@ -17,6 +17,11 @@ Span = timedelta | float
 """A length of time as users give it; a number is seconds."""
 
 
+def seconds(span: Span) -> float:
+    """Return a span of time that was checked already, in seconds."""
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+
+
 def milliseconds(duration: Any) -> int:
     """Return a span of time, of a thousand years at most."""
     if isinstance(duration, timedelta):
@@ -38,6 +43,17 @@ def since_epoch(what: str, at: Any) -> int:
     return not_too_late(what, milliseconds_at(at))
 
 
+def read_instant(what: str, text: str) -> datetime:
+    """Return an instant that came as a text."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{what} is an instant: 2099-01-31T12:00:00Z") from None
+    if found.utcoffset() is None:
+        raise InvalidInput(f"{what} says its offset from UTC: 2099-01-31T12:00:00Z")
+    return found
+
+
 def not_too_late(what: str, instant: int) -> int:
     if instant > LATEST:
         raise InvalidInput(f"{what} is before the year 10000")
@@ -51,4 +67,14 @@ def milliseconds_at(at: datetime) -> int:
 
 def date_of(instant: int) -> datetime:
     """Return an instant as a date; one beyond all dates, from an older log, as the last."""
-    return datetime.fromtimestamp(min(instant, LATEST) / 1000, UTC)
+    return EPOCH + timedelta(milliseconds=min(instant, LATEST))
+
+
+def rfc3339(at: datetime) -> str:
+    """Return an instant as RFC 3339 has it, in UTC and to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def date_or_none(instant: int | None) -> datetime | None:
+    """Return an instant as a date; neither 0 nor None is one."""
+    return date_of(instant) if instant else None

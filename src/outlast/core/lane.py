@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from outlast.core.record import DeliveryResult, Failure, IdempotencyKey, Parent, Tokens
 
-FOLD = 1
+FOLD = 2
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -32,9 +32,14 @@ Partial = Literal["", "text", "reasoning", "broken"]
 
 TurnResult = Literal["completed", "failed", "cancelled"]
 SessionEnd = Literal["", "completed", "failed", "ended"]
+SessionMode = Literal["conversation", "task"]
+Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
+"""How a session, or a lane of one, stands."""
 
 RUNNING: Final = "running"
 CUT: Final = "cut"
+PROVIDER: Final = "provider"
+"""What a lane waits for while its model cannot be had."""
 UNSTORABLE = "unstorable"
 """Why a call's outcome is unknown: what it returned cannot be written down."""
 UNDONE = "undone"
@@ -88,7 +93,7 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open model call of a step.
 
     `lost` counts attempts that ended without an outcome, `failed` those that ended with a
-    failure.
+    failure, the first of them at `failing_since`. `parked`: the lane waits for the provider.
     """
 
     call_id: str
@@ -97,15 +102,27 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     partial: Partial = ""
     lost: int = 0
     failed: int = 0
+    failing_since: int = 0
     not_before: int = 0
     parked: bool = False
+
+
+class Outage(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The model has not answered this lane `since` then, in so many attempts after it parked."""
+
+    since: int
+    error: Failure
+    attempts: int = 1
+    blocked: bool = False
 
 
 class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """A tool call of the open step.
 
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
-    `waits_for` are those that it stopped at, and `timers` when some of them are over by themselves.
+    `waits_for` are those that it stopped at last, `woken_by` which of them was over first, and
+    `timers` when some of them are over by themselves. `unused` are the answers that it had not
+    asked for when it stopped; `unstable` counts how often in a row it was woken by such.
     `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
     last attempt failed, after which another is due. `by` and `request` are the principal who
     allowed it and the request that was answered.
@@ -126,6 +143,9 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     reason: str = ""
     due_at: int = 0
     waits_for: tuple[str, ...] = ()
+    woken_by: str = ""
+    unused: tuple[str, ...] = ()
+    unstable: int = 0
     timers: Mapping[str, int] = {}
     reconciles: int = 0
     memo: Mapping[str, str] = {}
@@ -149,13 +169,49 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
         return 0
 
 
+class UnsentAnswer(Struct, frozen=True, gc=False, omit_defaults=True):
+    """An answer to a remote child's request that was not sent there yet.
+
+    `request_id` is the request that was answered here, `origin` the one there.
+    """
+
+    request_id: str
+    origin: str
+    option: str = ""
+    text: str = ""
+    args: str = ""
+
+
+class RemoteChild(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a child behind another server stands.
+
+    `message` is what it is asked, until it is started; `told`: that server posts to us when there
+    is something new, and `rounds` counts the addresses for that which have been used. The server
+    is contacted at `next_at`, for which `contacts` counts how often that changed nothing. `answers`
+    have to be sent there. `shown` counts what it has asked here; `settled` are requests there
+    that it may still list, and that are over here.
+    """
+
+    agent: str
+    url: str
+    message: str = ""
+    told: bool = False
+    rounds: int = 0
+    next_at: int = 0
+    contacts: int = 0
+    answers: tuple[UnsentAnswer, ...] = ()
+    shown: int = 0
+    settled: tuple[str, ...] = ()
+
+
 class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     """An open wait for others: a question to a human, a callback, a sign-in, or a child.
 
     `name` is that of the tool's own wait, where it is one. `child` is the session that is waited
-    for, or that asks: then `origin` is its own request. `connection` is what to sign in to; `tool`
-    and `digest` are of the call elsewhere that somebody is asked about here. `agent` and `url` are
-    of a child behind another server; `told`: that server posts to us when there is something new.
+    for, or that asks: then `origin` is its own request. `connection` is what to sign in to. A child
+    behind another server has a `remote`; `subagent` is the request of such a child that asks this,
+    or whose news this is the address for, and `tool` and `digest` are of its call that somebody is
+    asked about here. `asked` is what the tool's own wait asks, as far as it goes with the answer.
     """
 
     request_id: str
@@ -170,9 +226,9 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     tool: str = ""
     digest: str = ""
     expires_above: bool = False
-    agent: str = ""
-    url: str = ""
-    told: bool = False
+    subagent: str = ""
+    remote: RemoteChild | None = None
+    asked: str = ""
 
     @property
     def due_at(self) -> int:
@@ -225,6 +281,13 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     handed_back: bool = False
     is_recovering: bool = False
 
+    def with_remote(self, request_id: str, **changes: object) -> Turn:
+        """Return the turn with one of its remote children changed."""
+        request = self.requests[request_id]
+        assert request.remote is not None
+        changed = replace(request, remote=replace(request.remote, **changes))
+        return replace(self, requests={**self.requests, request_id: changed})
+
     def with_call(self, call_id: str, **changes: object) -> Turn:
         """Return the turn with one of its calls changed."""
         calls = {**self.calls, call_id: replace(self.calls[call_id], **changes)}
@@ -253,7 +316,10 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     """All that the next decision depends on.
 
     `above` counts the sessions elsewhere that this one was started for, `tells` are the types of
-    events that the session's outbox cursors tell, and `usage` is what all turns have cost.
+    events that the session's outbox cursors tell, `usage` is what all turns have cost, and
+    `blocked` says why the open turn, or the next one, can only fail.
+    `outage` outlives its turn: a message behind it does not make the provider's time begin anew.
+    One that comes when the lane has come to rest does.
     """
 
     session: str
@@ -279,6 +345,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     waiting: tuple[str, ...] = ()
     unknown: Mapping[str, str] = {}
     usage: Tokens = Tokens()
+    blocked: Failure | None = None
+    outage: Outage | None = None
 
     @property
     def depth(self) -> int:

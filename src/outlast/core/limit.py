@@ -55,6 +55,8 @@ CALL_ENDS = frozenset(
         r.RequestOpened,
         r.MessageCompleted,
         r.ModelRetrying,
+        r.ProviderUnavailable,
+        r.ProviderStillUnavailable,
     }
 )
 TURN_ENDS = frozenset({r.TurnCompleted, r.TurnFailed, r.TurnCancelled})

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from outlast.errors import InvalidInput, InvalidMessage, MessageTooLarge, NotEncodable
 
@@ -140,7 +141,7 @@ def content_of(message: Said) -> Content:
 
 def part_of(item: SaidPart) -> Text | Image | File:
     if isinstance(item, str):
-        return Text(item)
+        return Text(plain("a message", item))
     if isinstance(item, Text | Image | File):
         return checked_part(item)
     raise InvalidMessage(
@@ -149,19 +150,39 @@ def part_of(item: SaidPart) -> Text | Image | File:
 
 
 def checked_part(part: Text | Image | File) -> Text | Image | File:
-    """Return a part, if its fields are what they should be: making one does not look at them."""
+    """Return a part that can be stored, if its fields are what they should be.
+
+    Making one does not look at them.
+    """
     for name in part.__struct_fields__:
         value, kind = getattr(part, name), bytes if name == "data" else str
         if not isinstance(value, kind):
             raise InvalidMessage(
                 f"{type(part).__name__}({name}=…) takes {kind.__name__}, not {type(value).__name__}"
             )
+        if (kept := plain(f"{type(part).__name__}({name}=…)", value)) is not value:
+            part = replace(part, **{name: kept})
     if not isinstance(part, Text) and bool(part.data) == bool(part.url):
         given = "both" if part.data else "neither"
         raise InvalidMessage(
             f"a {type(part).__name__} has data or a url, and {given} was given: give one of them"
         )
     return part
+
+
+def plain(what: str, value: str | bytes) -> Any:
+    """Return a text or bytes as a log can keep them: of no subclass, and no halves of characters.
+
+    A message is looked at here, once; what is written later is known to be storable.
+    """
+    if isinstance(value, bytes):
+        return bytes(value)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise NotEncodable(f"{what} cannot be stored: {error}") from error
+    return str.__str__(value)
 
 
 def check_text(what: str, value: Any) -> str:

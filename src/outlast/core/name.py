@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
+from outlast.core.visible import visible_line
 from outlast.errors import InvalidName
 
 MAIN = "main"
-PAUSE = "~"
-"""Stands in the name of a wait that is for something else or for a time, after the former."""
+RECONCILE = "=reconcile"
+"""The scope of what finds out about an attempt at a tool; no name that is given can begin so."""
 MAX_ID = 256
 MAX_ID_BYTES = 512
 """The most bytes of an id in UTF-8: a call's permit stands in an index with five of them, and
@@ -69,6 +70,32 @@ def request_name(session: str, call_id: str, name: str) -> str:
     return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
 
 
+def wait_name(scope: str, kind: str, name: str, number: int) -> str:
+    """Name a wait or step of a call: its scope, what it is, and how many of these there were.
+
+    `name` is `quoted` where somebody chose it; else it begins with `=`.
+    """
+    return f"{scope}{kind}:{name}#{number}"
+
+
+def branch_scope(scope: str, name: str, number: int) -> str:
+    """Return the scope of a branch; the names of its waits begin with it, and no others."""
+    return f"{scope}{name}#{number}/"
+
+
+def is_wait(name: str) -> bool:
+    """Say whether a name is of a wait, and not of a step or of a branch that came first."""
+    return not name.rpartition("/")[2].startswith(("step:", "won:"))
+
+
+def quoted(name: str) -> str:
+    """Return a name that somebody chose without the characters that mean something in a wait's."""
+    for char in "%/#=~:":
+        if char in name:
+            name = name.replace(char, f"%{ord(char):02X}")
+    return name
+
+
 def callback_name(token: str) -> str:
     """Name the request behind a secret address, without saying the secret."""
     return "cbk_" + sha256(token.encode(errors="surrogatepass")).hexdigest()
@@ -97,8 +124,13 @@ def check_id(kind: str, value: Any) -> str:
                 f"this {kind} has half a character in it (a lone surrogate), which cannot be"
                 f" stored: {value[:MAX_ID]!a}"
             )
+        if isinstance(value, str) and not is_seen(value):
+            raise InvalidName(
+                f"this {kind} has a character in it that cannot be seen, such as a line end, a"
+                f" control or a zero-width one: leave it out: {visible_line(value[:MAX_ID])!r}"
+            )
         raise InvalidName(
-            f"a {kind} is a text of 1 to {MAX_ID} characters, none of them NUL, and of at most"
+            f"a {kind} is a text of 1 to {MAX_ID} characters, and of at most"
             f" {MAX_ID_BYTES} bytes in UTF-8"
         )
     return str.__str__(value)  # plain, whatever kind of text it is: no other can be stored
@@ -139,9 +171,14 @@ def is_half(char: str) -> bool:
     return "\ud800" <= char <= "\udfff"
 
 
+def is_seen(text: str) -> bool:
+    """Whether people see all of a name: no line of a log can be forged with it."""
+    return visible_line(text) == text
+
+
 def fits(text: str) -> bool:
-    """Whether every database can keep and index a text."""
-    if len(text) > MAX_ID or not is_storable(text):
+    """Whether every database can keep and index a text, and every surface can show it."""
+    if len(text) > MAX_ID or not is_seen(text):
         return False
     return text.isascii() or len(text.encode()) <= MAX_ID_BYTES
 
@@ -157,6 +194,6 @@ def args_digest(tool: str, args: str) -> str:
     """Return a digest of a tool and its exact arguments, whatever the order of their names."""
     try:
         canonical = _in_order.encode(_plain.decode(args))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         canonical = args.encode()
     return sha256(tool.encode() + b"\n" + canonical).hexdigest()[:32]

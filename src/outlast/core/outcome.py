@@ -25,11 +25,12 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
-from outlast.core.lane import Lane, OpenCall, Turn
-from outlast.core.message import Reasoning
-from outlast.core.name import PAUSE, request_name
+from outlast.core.lane import PROVIDER, Lane, ModelCall, OpenCall, Turn
+from outlast.core.message import Reasoning, text_of
+from outlast.core.name import request_name
 from outlast.core.policy import Policy
 from outlast.core.record import AnyRecord, Failure
+from outlast.core.remote_child import contacted
 from outlast.core.request import (
     ask,
     close_opened,
@@ -41,6 +42,7 @@ from outlast.core.request import (
 )
 from outlast.core.result import (
     Answered,
+    ChildContact,
     Interrupted,
     ModelFailed,
     NewAuthorization,
@@ -53,8 +55,11 @@ from outlast.core.result import (
     TurnStopped,
     Usage,
 )
+from outlast.core.unstable_wait import UNSTABLE_WAIT, count_unstable, excerpt
 from outlast.core.view import EMPTY, Slices, is_granted
 
+FINAL = ("RETRY", UNSTABLE_WAIT)
+"""Codes of failures after which a call is not tried again by itself, as it is."""
 NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
 
 
@@ -65,7 +70,10 @@ def opening(lane: Lane, action: AnyAction, now: int) -> list[AnyRecord]:
     """Return what has to be in the log before the action is performed."""
     records = [*_opening(lane, action, now)]
     wakes = lane.waiting and lane.turn and not isinstance(action, Park) and records
-    return [r.SessionResumed(since=now), *records] if wakes else records
+    # While the provider is away, asking it once more is no resumption: readers would be told
+    # of every attempt.
+    asks_again = lane.outage and lane.waiting == (PROVIDER,) and isinstance(action, CallModel)
+    return [r.SessionResumed(since=now), *records] if wakes and not asks_again else records
 
 
 def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
@@ -75,7 +83,7 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case RunTools():
             return tools_open(lane, turn_of(lane), action)
         case AskHuman():
-            return [ask(lane, action)]
+            return [ask(lane, action, now)]
         case TakeReply():
             return take(lane, action.reply, action.dedupe)
         case RefuseReply():
@@ -88,6 +96,8 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
             return deliveries_settled(action)
         case CompleteTurn():
             return turn_completes(turn_of(lane), action)
+        case FailTurn() if action.delivery:
+            return [turn_starts(action, now)]
         case CancelTurn() | FailTurn():
             return stop_opens(lane, turn_of(lane), action)
         case CompleteSession():
@@ -109,9 +119,7 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     if action.running:
         return
     if action.delivery:
-        yield r.TurnStarted(
-            turn=action.turn, delivery_id=action.delivery, since=now, retries=action.retries
-        )
+        yield turn_starts(action, now)
     if action.attempt == 1:
         if action.step > 1:
             yield r.StepCompleted(turn=action.turn, step=action.step - 1)
@@ -121,6 +129,12 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     if action.aborts:
         yield r.MessageAborted(call_id=action.call_id, attempt=action.aborts, kept=action.keeps)
     yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt)
+
+
+def turn_starts(action: CallModel | FailTurn, now: int) -> AnyRecord:
+    return r.TurnStarted(
+        turn=action.turn, delivery_id=action.delivery, since=now, retries=action.retries
+    )
 
 
 def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
@@ -214,13 +228,18 @@ def outcome(
 def _outcome(
     lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int, slices: Slices
 ) -> Iterable[AnyRecord]:
+    if isinstance(result, ChildContact):
+        return contacted(lane, result, now)
     assert lane.turn is not None
     turn = lane.turn
     match result:
         case Answered():
-            return answered(lane, turn, result, policy, slices)
+            return [
+                *provider_answers(lane, turn, now),
+                *answered(lane, turn, result, policy, slices),
+            ]
         case ModelFailed():
-            return model_failed(turn, result, policy, now)
+            return model_failed(lane, turn, result, policy, now)
         case TurnStopped():
             return stopped(lane, turn, action, result, policy, now)
         case _:
@@ -286,21 +305,17 @@ def usage(call_id: str, attempt: int, used: Usage) -> AnyRecord:
     )
 
 
-def model_failed(turn: Turn, result: ModelFailed, policy: Policy, now: int) -> Iterator[AnyRecord]:
-    """Try again where that may help, after a while; else give the step up."""
+def model_failed(
+    lane: Lane, turn: Turn, result: ModelFailed, policy: Policy, now: int
+) -> Iterator[AnyRecord]:
+    """Try again where that may help, soon or after a while; else give the step up."""
     assert turn.model is not None
     model = turn.model
     yield from result.deltas
-    parked = result.retry_after > policy.patience
-    if result.kind == "transient" and (parked or model.failed + 1 < policy.max_attempts):
-        yield r.ModelRetrying(
-            call_id=model.call_id,
-            attempt=model.attempt,
-            error=result.error,
-            not_before=now + (result.retry_after or result.backoff),
-            parked=parked,
-        )
+    if result.kind in ("transient", "blocked"):
+        yield tried_again(lane, model, result, policy, now)
         return
+    yield from provider_answers(lane, turn, now)
     if model.partial or result.deltas:
         yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt)
     yield r.StepFailed(
@@ -309,6 +324,53 @@ def model_failed(turn: Turn, result: ModelFailed, policy: Policy, now: int) -> I
         error=result.error,
         structural=result.kind == "structural",
     )
+
+
+def tried_again(
+    lane: Lane, model: ModelCall, result: ModelFailed, policy: Policy, now: int
+) -> AnyRecord:
+    """Say when the model is asked again: a few times in this worker, then the lane parks."""
+    blocked = result.kind == "blocked"
+    since = model.failing_since or now
+    not_before = now + (result.retry_after or result.backoff)
+    if lane.outage:
+        return r.ProviderStillUnavailable(
+            call_id=model.call_id,
+            attempt=model.attempt,
+            error=result.error,
+            not_before=not_before,
+            blocked=blocked,
+        )
+    is_soon = not blocked and result.retry_after <= policy.longest_sleep
+    if is_soon and model.failed + 1 < policy.max_attempts:
+        return r.ModelRetrying(
+            call_id=model.call_id,
+            attempt=model.attempt,
+            error=result.error,
+            not_before=not_before,
+            since=since,
+        )
+    return r.ProviderUnavailable(
+        call_id=model.call_id,
+        attempt=model.attempt,
+        error=result.error,
+        not_before=not_before,
+        since=since,
+        blocked=blocked,
+    )
+
+
+def provider_answers(lane: Lane, turn: Turn, now: int) -> Iterator[AnyRecord]:
+    """Say that the provider is back, if it had been away."""
+    if lane.outage and turn.model:
+        yield r.ProviderAvailable(
+            call_id=turn.model.call_id,
+            attempt=turn.model.attempt,
+            since=lane.outage.since,
+            attempts=lane.outage.attempts,
+        )
+        if lane.waiting:
+            yield r.SessionResumed(since=now)
 
 
 def tool_ended(
@@ -332,7 +394,8 @@ def tool_ended(
             yield from close_opened(lane, call.call_id)
         case Raised():
             again = (
-                end.error.code != "RETRY" and call.failed + 1 < policy.tool(call.tool).max_attempts
+                end.error.code not in FINAL
+                and call.failed + 1 < policy.tool(call.tool).max_attempts
             )
             yield r.ToolFailed(
                 call_id=call.call_id,
@@ -361,11 +424,13 @@ def tool_waits(lane: Lane, call: OpenCall, end: ToolWaits) -> Iterator[AnyRecord
         name=name,
         also=tuple(also),
         reconciles=end.reconciles,
+        unused=end.unused,
+        unstable=count_unstable(call, end),
     )
     for wait in end.waits:
         yield from wait_begins(lane, call, wait)
     # It may have come in while the tool was on its way to wait for it.
-    if over := next((each for each in (name, *also) if each.partition(PAUSE)[0] in call.memo), ""):
+    if over := next((each for each in (name, *also) if each in call.memo), ""):
         yield r.ToolWoken(call_id=call.call_id, name=over)
 
 
@@ -378,6 +443,9 @@ def wait_begins(lane: Lane, call: OpenCall, wait: NewWait) -> Iterator[AnyRecord
             name=wait.name,
             child=wait.child.session_id,
             agent=wait.child.agent,
+            url=wait.child.url,
+            message=text_of(wait.child.content) if wait.child.url else "",
+            excerpt=excerpt(wait),
         )
     if wait.authorization:
         yield authorization_required(call, wait.name, wait.authorization)
@@ -426,7 +494,7 @@ def stopped(
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
             yield from tool_ended(lane, call, end, NO_RETRIES, now)
         elif not call.is_done:
-            yield call_stopped(call)
+            yield call_stopped(call, end.reason if isinstance(end, Interrupted) else "")
             # It may have gone on for a while after the turn's requests were closed.
             yield from close_opened(lane, call.call_id)
     yield from turn_ends(turn, action)
@@ -435,12 +503,15 @@ def stopped(
 NO_RETRIES = Policy()
 
 
-def call_stopped(call: OpenCall) -> AnyRecord:
-    """Give an outcome to a call of a stopped turn; one that has begun may have had an effect."""
+def call_stopped(call: OpenCall, why: str = "") -> AnyRecord:
+    """Give an outcome to a call of a stopped turn; one that has begun may have had an effect.
+
+    `why` says what a run of it was interrupted for that came to its end meanwhile.
+    """
     error = call.failure if call.attempt else NOT_RUN
     if error:
         return r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=error)
-    reason = call.reason or "cancelled"
+    reason = why or call.reason or "cancelled"
     return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason)
 
 
@@ -456,7 +527,7 @@ def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
             yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
         return
     assert isinstance(action, FailTurn)
-    if not turn.failure:
+    if turn.step and not turn.failure:
         yield r.StepFailed(
             turn=turn.id, step=turn.step, error=action.error, structural=action.structural
         )

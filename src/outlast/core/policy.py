@@ -36,7 +36,11 @@ class ToolPolicy(Struct, frozen=True, gc=False):
 
 
 class Policy(Struct, frozen=True, gc=False):
-    """How an agent goes about its turns; at most `at_once` lanes at the same time, if not 0."""
+    """How an agent goes about its turns; at most `at_once` lanes at the same time, if not 0.
+
+    A provider that asks to be left alone for up to `longest_sleep` is waited for in the worker; for
+    longer, or after `max_attempts`, the lane parks, for `provider_patience` in all.
+    """
 
     on_busy: OnBusy = "queue"
     on_partial: OnPartial = "continue"
@@ -45,7 +49,8 @@ class Policy(Struct, frozen=True, gc=False):
     max_corrections: int = 3
     turn_timeout: int = HOUR
     max_attempts: int = 4
-    patience: int = 5 * SECOND
+    longest_sleep: int = 5 * SECOND
+    provider_patience: int = 24 * HOUR
     typed: bool = False
     at_once: int = 0
     tools: Mapping[str, ToolPolicy] = {}

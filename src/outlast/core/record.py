@@ -266,13 +266,52 @@ class ModelStarted(Record, frozen=True, kw_only=True, tag="model.started"):
 
 
 class ModelRetrying(Record, frozen=True, kw_only=True, tag="model.retrying"):
-    """An attempt failed in a way that another may mend, not before `not_before`."""
+    """An attempt failed in a way that another may mend, which follows soon, in the same worker.
+
+    `since` is when the first attempt of this row failed.
+    """
 
     call_id: str
     attempt: int
     error: Failure
     not_before: int
-    parked: bool = False
+    since: int = 0
+
+
+class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unavailable"):
+    """The model cannot be had for now: the lane waits and tries again from time to time.
+
+    Said once, however often it is tried before the model answers. `blocked`: time alone will not
+    mend it (a rejected key, a model that is not there), somebody has to.
+    """
+
+    call_id: str
+    attempt: int
+    error: Failure
+    not_before: int
+    since: int
+    blocked: bool = False
+
+
+class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.still_unavailable"):
+    """Another attempt failed while the model cannot be had."""
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+    error: Failure
+    not_before: int
+    blocked: bool = False
+
+
+class ProviderAvailable(Record, frozen=True, kw_only=True, tag="provider.available"):
+    """The provider answers again, after `attempts` that failed since `since`."""
+
+    call_id: str
+    attempt: int
+    since: int
+    attempts: int
 
 
 class MessageDelta(Record, frozen=True, kw_only=True, tag="message.delta"):
@@ -389,7 +428,9 @@ class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
     """The tool stopped at a wait, and will be called again when that is over.
 
     One that does several things at once may stop at others `also`: the first that is over counts.
-    `reconciles`: it was still finding out what became of that attempt.
+    `reconciles`: it was still finding out what became of that attempt. `unused`: answers that have
+    come, and that it has not asked for up to here. `unstable` counts how often in a row it was
+    woken by such an answer and stopped at something new.
     """
 
     call_id: str
@@ -397,6 +438,8 @@ class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
     name: str
     also: tuple[str, ...] = ()
     reconciles: int = 0
+    unused: tuple[str, ...] = ()
+    unstable: int = 0
 
 
 class ToolWoken(Record, frozen=True, kw_only=True, tag="tool.woken"):
@@ -453,7 +496,8 @@ class RequestOpened(Record, frozen=True, kw_only=True, tag="request.opened"):
     Where a child asks, `path` leads to it through the sessions between, `agent` is its own, and
     `origin` is the request of the first of them. A `restricted` one is not everybody's to
     answer; then `requesters` are whom the call is made for. `expires_above`: it is answered above,
-    too, so that its time is up is told from there.
+    too, so that its time is up is told from there. `subagent`: the child is remote, and this is the
+    request by which it is waited for here.
     """
 
     request_id: str
@@ -474,6 +518,7 @@ class RequestOpened(Record, frozen=True, kw_only=True, tag="request.opened"):
     restricted: bool = False
     requesters: tuple[str, ...] = ()
     expires_above: bool = False
+    subagent: str = ""
 
 
 class RequestResolved(Record, frozen=True, kw_only=True, tag="request.resolved"):
@@ -499,7 +544,9 @@ class RequestExpired(Record, frozen=True, kw_only=True, tag="request.expired"):
 class CallbackOpened(Record, frozen=True, kw_only=True, tag="callback.opened"):
     """A tool has an address at which it can be reached from outside; its secret is not kept.
 
-    Where there is a `signer`, what is not signed as that tool says is refused.
+    Where there is a `signer`, the address is for the server of that remote agent, which posts there
+    when its session has news: what is not signed by it is refused. `subagent` is the request by
+    which that session is waited for.
     """
 
     request_id: str
@@ -508,6 +555,7 @@ class CallbackOpened(Record, frozen=True, kw_only=True, tag="callback.opened"):
     name: str
     expires_at: int
     signer: str = ""
+    subagent: str = ""
 
 
 class CallbackClosed(Record, frozen=True, kw_only=True, tag="callback.closed"):
@@ -522,7 +570,7 @@ class CallbackClosed(Record, frozen=True, kw_only=True, tag="callback.closed"):
 class AuthorizationRequired(Record, frozen=True, kw_only=True, tag="authorization.required"):
     """A sign-in at `url` has to come before a call can go on: by `principal`, if it is a user's.
 
-    `path`, `agent` and `origin` are as in `request.opened`.
+    `path`, `agent`, `origin` and `subagent` are as in `request.opened`.
     """
 
     request_id: str
@@ -536,6 +584,7 @@ class AuthorizationRequired(Record, frozen=True, kw_only=True, tag="authorizatio
     path: tuple[str, ...] = ()
     agent: str = ""
     origin: str = ""
+    subagent: str = ""
 
 
 class AuthorizationCompleted(Record, frozen=True, kw_only=True, tag="authorization.completed"):
@@ -572,7 +621,8 @@ class SubagentCalled(Record, frozen=True, kw_only=True, tag="subagent.called"):
     """A session is started for a call, which waits for what it comes to.
 
     With a `url` the agent is behind another server. Then nothing has been sent there yet, `child`
-    is not known before `subagent.started`, and `message` is what the agent is asked.
+    is not known before `subagent.started`, and `message` is what the agent is asked. `excerpt` is
+    its beginning.
     """
 
     request_id: str
@@ -583,6 +633,7 @@ class SubagentCalled(Record, frozen=True, kw_only=True, tag="subagent.called"):
     agent: str
     url: str = ""
     message: str = ""
+    excerpt: str = ""
 
 
 class SubagentStarted(Record, frozen=True, kw_only=True, tag="subagent.started"):
@@ -597,6 +648,24 @@ class SubagentStarted(Record, frozen=True, kw_only=True, tag="subagent.started")
     agent: str
     url: str
     told: bool = False
+
+
+class SubagentContacted(Record, frozen=True, kw_only=True, tag="subagent.contacted"):
+    """The server of a remote child was asked how it stands, and is asked again at `next_at`.
+
+    `contacts` counts how often that was since something changed. `answered` are the requests
+    here whose answers were sent there; `settled` are those there that it still lists, and that were
+    answered or have expired here.
+    """
+
+    internal: ClassVar[bool] = True
+
+    request_id: str
+    call_id: str
+    next_at: int
+    contacts: int = 0
+    answered: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
 
 
 class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.completed"):
@@ -637,7 +706,8 @@ class StateChanged(Record, frozen=True, kw_only=True, tag="state.changed"):
 class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
     """The lane changed hands with work under way; `graceful` if its owner gave it up.
 
-    Then there are two: that of the owner, who hands it back, and that of the next.
+    Then there are two: that of the owner, who hands it back, and that of the next. `evidence` says
+    how it is known that the owner before could be passed over (`outlast.store.TakeoverEvidence`).
     """
 
     internal: ClassVar[bool] = True
@@ -647,6 +717,15 @@ class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
     since: int
     spent: int = 0
     graceful: bool = False
+    evidence: str = ""
+
+
+class LaneBlocked(Record, frozen=True, kw_only=True, tag="lane.blocked"):
+    """The lane's owner cannot carry it any further: its turn, or its next one, is to fail."""
+
+    internal: ClassVar[bool] = True
+
+    error: Failure
 
 
 AnyRecord = (
@@ -672,6 +751,9 @@ AnyRecord = (
     | RequestRelayed
     | ModelStarted
     | ModelRetrying
+    | ProviderUnavailable
+    | ProviderStillUnavailable
+    | ProviderAvailable
     | MessageDelta
     | ReasoningDelta
     | MessageCompleted
@@ -701,18 +783,24 @@ AnyRecord = (
     | TimerFired
     | SubagentCalled
     | SubagentStarted
+    | SubagentContacted
     | SubagentCompleted
     | SubagentFailed
     | StateChanged
     | LaneTakenOver
+    | LaneBlocked
 )
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """A record in its place in the log. `version` is the format in which it was written."""
+    """A record in its place in the log. `version` is the format in which it was written.
+
+    `checksum` is that of the stored row that it is part of (see `core/codec.py`).
+    """
 
     offset: int
     at: int
     lane: str
     record: AnyRecord
     version: int = FORMAT
+    checksum: str = ""

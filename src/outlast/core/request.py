@@ -5,7 +5,7 @@ Refuses to know who may answer: the agent's code does (`agents/runtime`). What t
 the state is in `fold_wait.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -14,9 +14,9 @@ from outlast.core import record as r
 from outlast.core.action import AskHuman
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
-from outlast.core.name import PAUSE, args_digest, request_name
+from outlast.core.name import args_digest, request_name
 from outlast.core.record import AnyRecord, Failure, IdempotencyKey, Option
-from outlast.core.result import ChildEnd
+from outlast.core.result import Asked, ChildEnd
 from outlast.core.view import grant
 
 APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
@@ -31,7 +31,7 @@ AFTER_INTERRUPTION = (
 # Asking
 
 
-def ask(lane: Lane, action: AskHuman) -> AnyRecord:
+def ask(lane: Lane, action: AskHuman, now: int) -> AnyRecord:
     """Ask whether a call may run, or deny it in a session that cannot ask."""
     assert lane.turn is not None
     call = lane.turn.calls[action.call_id]
@@ -40,10 +40,13 @@ def ask(lane: Lane, action: AskHuman) -> AnyRecord:
             call_id=call.call_id, reason="it needs approval and nobody can be asked here"
         )
     name = f"{action.kind}#{call.attempt}"
-    return question(lane, call, action, request_name(lane.session, call.call_id, name))
+    request_id = request_name(lane.session, call.call_id, name)
+    return question(lane, call, action, request_id, now + action.timeout if action.timeout else 0)
 
 
-def question(lane: Lane, call: OpenCall, action: AskHuman, request_id: str) -> r.RequestOpened:
+def question(
+    lane: Lane, call: OpenCall, action: AskHuman, request_id: str, expires_at: int
+) -> r.RequestOpened:
     return r.RequestOpened(
         request_id=request_id,
         kind=action.kind,
@@ -54,11 +57,11 @@ def question(lane: Lane, call: OpenCall, action: AskHuman, request_id: str) -> r
         tool=call.tool,
         args=call.args,
         digest=call.digest,
-        expires_at=action.expires_at,
+        expires_at=expires_at,
         on_expiry=action.on_expiry,
         restricted=action.restricted,
         requesters=requesters(lane) if action.restricted else (),
-        expires_above=bool(lane.parent and action.expires_at),
+        expires_above=bool(lane.parent and expires_at),
     )
 
 
@@ -99,8 +102,8 @@ def close_request(request: OpenRequest, how: str) -> AnyRecord:
                 call_id=request.call_id,
                 child=request.child,
                 error=Failure(GIVEN_UP, "nobody waits for it any more"),
-                agent=request.agent,
-                url=request.url,
+                agent=request.remote.agent if request.remote else "",
+                url=request.remote.url if request.remote else "",
             )
     return r.RequestResolved(request_id=request.request_id, how=how)
 
@@ -119,8 +122,23 @@ def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
     """Close the callbacks, requests and children of a call that has ended."""
     mine = [q for q in lane.turn.requests.values() if q.call_id == call_id] if lane.turn else []
     for request in sorted(mine, key=lambda q: q.kind == "child"):  # after what they ask
-        if request.name or request.origin:
+        if request.name or request.origin or request.subagent:
             yield close_request(request, "cancelled")
+
+
+def close_scopes(lane: Lane, call_id: str, scopes: tuple[str, ...]) -> Iterator[AnyRecord]:
+    """Close what branches of a call have open that lost, with what their children ask."""
+    mine = [q for q in lane.turn.requests.values() if q.call_id == call_id] if lane.turn else []
+    lost = [q for q in mine if q.name and not q.origin and q.name.startswith(scopes)]
+    children = [q for q in lost if q.kind == "child"]
+    ids = {q.request_id for q in children}
+    sessions = {q.child for q in children if q.child}
+    for request in mine:
+        is_theirs = request.origin and request.child in sessions
+        if request.subagent in ids if request.subagent else is_theirs:
+            yield close_request(request, "cancelled")
+    for request in sorted(lost, key=lambda q: q.kind == "child"):
+        yield close_request(request, "cancelled")
 
 
 def callbacks_of(lane: Lane, call_id: str, name: str) -> Iterator[OpenRequest]:
@@ -172,8 +190,8 @@ def take(
         yield authorization_ends(request, reply.option, reply.text)
         yield from wake(call, request)
     elif request.kind == "child":
-        yield from child_ended(lane, request, reply)
-        yield from wake(call, request)
+        came = msgspec.json.decode(reply.args, type=ChildEnd)
+        yield from child_ended(lane.turn, request, came)
     else:
         yield from request_answered(lane, call, request, reply, dedupe)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
@@ -186,7 +204,6 @@ def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[Any
     again = AskHuman(
         call_id=request.call_id,
         kind=request.kind,  # type: ignore[arg-type]
-        expires_at=request.expires_at,
         on_expiry=request.on_expiry,
         restricted=restricted,
     )
@@ -194,7 +211,8 @@ def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[Any
     yield r.RequestResolved(
         request_id=request.request_id, how="superseded", principal=reply.principal
     )
-    yield question(lane, lane.turn.calls[request.call_id], again, name)
+    call = lane.turn.calls[request.call_id]
+    yield question(lane, call, again, name, request.expires_at)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
 
 
@@ -225,10 +243,10 @@ def request_answered(
         digest=digest,
         dedupe=dedupe,
     )
-    if digest and call.asks == "once" and reply.option == "approve":
-        yield grant(digest)
     if request.origin:
         return  # the child that asked is told
+    if digest and call.asks == "once" and reply.option == "approve":
+        yield grant(digest)
     if request.name:
         yield from wake(call, request)
     else:
@@ -238,10 +256,13 @@ def request_answered(
 
 
 def approved_digest(call: OpenCall, request: OpenRequest, reply: ArrivedReply) -> str:
-    """Return the digest of the exact arguments that were approved, here or elsewhere."""
-    if request.origin or reply.option not in ("approve", "rerun"):
+    """Return the digest of the exact arguments that were approved, here or behind another server.
+
+    A child of this app has it in its own log.
+    """
+    if reply.option not in ("approve", "rerun"):
         return ""
-    tool, digest = (request.tool, request.digest) if request.name else (call.tool, call.digest)
+    tool, digest = (request.tool, request.digest) if request.origin else (call.tool, call.digest)
     return args_digest(tool, reply.args) if digest and reply.args else digest
 
 
@@ -270,7 +291,7 @@ def callback_answered(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> 
     """
     call_id, name = request.call_id, request.name
     yield r.CallbackClosed(request_id=request.request_id, call_id=call_id, value=reply.args)
-    for other in callbacks_of(lane, call_id, name):
+    for other in callbacks_of(lane, call_id, name) if name else ():
         if other is not request:
             yield close_request(other, "superseded")
 
@@ -286,49 +307,39 @@ def authorization_ends(
     )
 
 
-def child_ended(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
-    """Keep what a child came to."""
-    assert lane.turn is not None
-    came = msgspec.json.decode(reply.args, type=ChildEnd)
+def child_ended(
+    turn: Turn, request: OpenRequest, came: ChildEnd, closed: Collection[str] = ()
+) -> Iterator[AnyRecord]:
+    """Keep what a child came to, and wake the tool that waits for it.
+
+    What the child asked is closed, unless it has been `closed` already.
+    """
     where = {
         "request_id": request.request_id,
         "call_id": request.call_id,
         "child": request.child,
     }
-    for other in lane.turn.requests.values():
-        if other.origin and other.child == request.child:
+    for other in turn.requests.values():
+        is_asked = other.origin and other.child == request.child
+        is_mine = other.subagent == request.request_id if other.subagent else is_asked
+        if is_mine and other.request_id not in closed:
             yield close_request(other, "cancelled")
     if came.error:
-        yield r.SubagentFailed(**where, error=came.error)
+        remote = request.remote
+        at = {"agent": remote.agent, "url": remote.url} if remote else {}
+        yield r.SubagentFailed(**where, error=came.error, **at)
     else:
         yield r.SubagentCompleted(**where, value=came.value)
+    yield from wake(turn.calls[request.call_id], request)
 
 
 def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
-    """Wake a tool that waits for this request, or that hands its answer on to another session."""
-    awaited = (name.partition(PAUSE)[0] for name in call.waits_for)
-    is_handed_on = bool(request.child) and request.kind != "child"
-    if call.status == "waiting" and (is_handed_on or request.name in awaited):
+    """Wake a tool that waits for this request."""
+    if call.status == "waiting" and request.name in call.waits_for:
         yield r.ToolWoken(call_id=call.call_id, name=request.name)
 
 
 # What children ask
-
-
-Asked = r.RequestOpened | r.AuthorizationRequired
-Shown = (
-    Asked
-    | r.RequestResolved
-    | r.RequestExpired
-    | r.AuthorizationCompleted
-    | r.AuthorizationFailed
-    | r.SubagentCalled
-    | r.SubagentStarted
-    | r.SubagentCompleted
-    | r.SubagentFailed
-)
-"""What a running call may record of a session behind another server: that it was called and
-started, what it asks, that it does so no longer, and what it came to."""
 
 
 def pass_on(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:
@@ -356,18 +367,25 @@ def relayed(lane: Lane, turn: Turn, relay: RelayedRequest) -> Iterator[AnyRecord
             else:
                 yield close_request(request, relay.how)
         return
-    awaited = (q for q in turn.requests.values() if (q.kind, q.child) == ("child", relay.child))
-    for request in awaited:
+    children = (q for q in turn.requests.values() if q.kind == "child" and not q.remote)
+    for request in (q for q in children if q.child == relay.child):
         asked = msgspec.json.decode(relay.asked, type=Asked)
-        if isinstance(asked, r.AuthorizationRequired):
-            asked = replace(asked, attempt=0)  # that of a call of the child
-        else:
-            asked = replace(asked, expires_above=bool(lane.parent and asked.expires_at))
-        yield replace(
-            asked,
-            request_id=request_name(lane.session, relay.request_id, "relay"),
-            call_id=request.call_id,
-            name="",
-            path=(relay.child, *asked.path),
-            origin=relay.request_id,
-        )
+        name = request_name(lane.session, relay.request_id, "relay")
+        yield shown_as(name, lane, request, asked)
+
+
+def shown_as(request_id: str, lane: Lane, child: OpenRequest, asked: Asked) -> Asked:
+    """Return what a child asks, as it is asked here; `asked` has the child's own request."""
+    if isinstance(asked, r.AuthorizationRequired):
+        asked = replace(asked, attempt=0)  # that of a call of the child
+    else:
+        asked = replace(asked, expires_above=bool(lane.parent and asked.expires_at))
+    return replace(
+        asked,
+        request_id=request_id,
+        call_id=child.call_id,
+        name="",
+        path=(child.child, *asked.path),
+        origin=asked.request_id,
+        subagent=child.request_id if child.remote else "",
+    )

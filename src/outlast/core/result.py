@@ -10,17 +10,22 @@ from msgspec.structs import replace
 
 from outlast.core.message import Content, Part
 from outlast.core.record import (
+    AuthorizationRequired,
     Failure,
     IdempotencyKey,
     MessageDelta,
     NewOutboxCursor,
     Option,
     ReasoningDelta,
+    RequestOpened,
     SessionRekeyed,
     StateChanged,
     ToolEmitted,
 )
 from outlast.core.view import Slices, change
+
+Asked = RequestOpened | AuthorizationRequired
+"""What a child asks people for, as its own records have it."""
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -72,7 +77,7 @@ class Answered(Struct, frozen=True, gc=False):
 
 
 class ModelFailed(Struct, frozen=True, gc=False):
-    """The model call failed. `kind`: transient, recoverable or structural."""
+    """The model call failed. `kind`: transient, blocked, recoverable or structural."""
 
     error: Failure
     kind: str
@@ -135,12 +140,16 @@ class Question(Struct, frozen=True, gc=False):
 
 
 class NewChild(Struct, frozen=True, gc=False):
-    """A session that a tool starts, and waits for."""
+    """A session that a tool starts, and waits for; with a `url`, behind another server.
+
+    That server gives it its id.
+    """
 
     session_id: str
     agent: str
     content: Content
     outbox: tuple[NewOutboxCursor, ...] = ()
+    url: str = ""
 
 
 class NewAuthorization(Struct, frozen=True, gc=False):
@@ -160,6 +169,34 @@ class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure | None = None
 
 
+class RemoteView(Struct, frozen=True, gc=False):
+    """How a remote child stands: what it asks, how its sign-ins ended, or its end."""
+
+    asked: tuple[Asked, ...] = ()
+    sign_ins: Mapping[str, str] = {}
+    end: ChildEnd | None = None
+
+
+class ChildContact(Struct, frozen=True, gc=False, kw_only=True):
+    """What came of contacting the server of a remote child.
+
+    `callback` is the address that has to be open before that; then nothing was sent. `started` is
+    the session there, if it was started now, and `told` whether its server posts news. `refusals`
+    say for each request here whose answer was sent why it was refused; empty if it was not. Without
+    a `view` the server could not be reached. `rounds` says how much of its news was known then,
+    `poll` when to look again, in milliseconds, if this is the first look that shows nothing new.
+    """
+
+    request_id: str
+    callback: str = ""
+    started: str = ""
+    told: bool = False
+    refusals: Mapping[str, str] = {}
+    view: RemoteView | None = None
+    rounds: int = 0
+    poll: int = 2000
+
+
 class NewWait(Struct, frozen=True, gc=False):
     """One wait of a tool: for a time, or what it begins; else for what has begun already."""
 
@@ -171,18 +208,21 @@ class NewWait(Struct, frozen=True, gc=False):
 
 
 class ToolWaits(Struct, frozen=True, gc=False):
-    """The tool stopped, each of its tasks at a wait, and goes on when the first of them is over.
+    """The tool stopped, each of its branches at a wait, and goes on when the first of them is over.
 
-    `reconciles`: it was still finding out what became of that attempt.
+    `reconciles`: it was still finding out what became of that attempt. `unused` are the answers
+    that have come, and that it did not ask for on its way here.
     """
 
     call_id: str
     waits: tuple[NewWait, ...]
     reconciles: int = 0
+    unused: tuple[str, ...] = ()
 
     @property
     def children(self) -> tuple[NewChild, ...]:
-        return tuple(wait.child for wait in self.waits if wait.child)
+        """The children in this app that are started with it."""
+        return tuple(wait.child for wait in self.waits if wait.child and not wait.child.url)
 
 
 def is_contended(end: Returned) -> bool:
@@ -210,4 +250,4 @@ class TurnStopped(Struct, frozen=True, gc=False):
     ends: tuple[ToolEnd, ...] = ()
 
 
-Result = Answered | ModelFailed | ToolEnd | TurnStopped
+Result = Answered | ModelFailed | ToolEnd | TurnStopped | ChildContact

@@ -3,6 +3,7 @@
 Every refusal is an `InvalidDefinition` that says what was expected. Times are in `instant.py`.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, get_args
@@ -13,6 +14,8 @@ from outlast.errors import InvalidDefinition
 T = TypeVar("T")
 
 MOST = 2**31 - 1
+LAST_PORT = 65_535
+ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.\-]*)):(\d{1,5})")
 MOST_SECONDS = LONGEST.total_seconds()
 
 
@@ -45,6 +48,11 @@ def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
     return float(value)
 
 
+def seconds_or_none(what: str, value: Any) -> float | None:
+    """Return a number or a timedelta of 0 or more as seconds; None is for ever."""
+    return None if value is None else seconds_of(what, value, or_none=True)
+
+
 def listed(what: str, value: Any) -> list[Any]:
     """Return several things, if they are given as such."""
     if isinstance(value, str) or not isinstance(value, Iterable):
@@ -72,3 +80,13 @@ def names_of(what: str, value: Any) -> tuple[str, ...]:
     if not is_several or not all(isinstance(each, str) for each in value):
         raise InvalidDefinition(f"{what} are names in a sequence, not {value!r}")
     return tuple(value)
+
+
+def address_of(what: str, value: Any) -> tuple[str, int]:
+    """Return the host and the port of `HOST:PORT`; an IPv6 address is in brackets."""
+    found = ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if not found or int(found[3]) > LAST_PORT:
+        raise InvalidDefinition(
+            f"{what} is HOST:PORT, as in 0.0.0.0:7070, 10.0.0.5:0 or [::]:7070, not {value!r}"
+        )
+    return found[1] or found[2] or "", int(found[3])

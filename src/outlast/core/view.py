@@ -1,7 +1,8 @@
 """The model's view and a session's slices: messages and typed state, folded from the log.
 
-The list only grows, and what is in it is never copied or changed; that keeps a
-step's cost independent of the history's length. Fed with committed records only.
+The list only grows, but for an answer that was cut off and continued: what was said of it becomes
+one message with the rest. What is in the list is never copied or changed; that keeps a step's cost
+independent of the history's length. Fed with committed records only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ from outlast.core.message import (
     ToolOutput,
     ToolOutputs,
     UserMessage,
+    text_of,
 )
 from outlast.core.record import AnyRecord, Entry, StateChanged
 
@@ -71,10 +73,11 @@ class View:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.rendered: list[Any] = []
-        """The client's own form of `messages`, as far as it has got: a cache that only grows."""
+        """The client's own form of `messages`, as far as it has got: a cache."""
         self._inbox: dict[str, Content] = {}
         self._deltas: dict[int, list[str]] = {}
         self._said: set[int] = set()
+        self._continuations = 0
         self._calls: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolOutput] = {}
         self._asked: dict[str, str] = {}
@@ -104,7 +107,10 @@ class View:
     def _model_started(self, e: r.ModelStarted) -> None:
         self._deltas, self._said = {}, set()
         last = self.messages[-1] if self.messages else None
+        if e.attempt == 1:
+            self._continuations = 0
         if isinstance(last, ModelAnswer) and last.aborted:
+            self._continuations += 1
             self.messages.append(UserMessage((Text(GO_ON),)))
 
     def _delta(self, e: r.MessageDelta | r.ReasoningDelta) -> None:
@@ -120,13 +126,24 @@ class View:
 
     def _completed(self, e: r.MessageCompleted) -> None:
         deltas = {part: "".join(texts) for part, texts in self._deltas.items()}
-        parts = whole_parts(e, deltas)
+        parts = whole_parts(e, deltas, self._take_back_partials())
         self.messages.append(ModelAnswer(parts))
         if e.misfit:
             self.messages.append(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)))
         self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
         self._results = {}
         self._deltas, self._said = {}, set()
+
+    def _take_back_partials(self) -> str:
+        """Return what earlier attempts at this answer had said, which is a part of it from now on.
+
+        With each goes the message that asked the model to go on.
+        """
+        partials = self.messages[len(self.messages) - 2 * self._continuations :: 2]
+        del self.messages[len(self.messages) - 2 * self._continuations :]
+        del self.rendered[len(self.messages) :]
+        self._continuations = 0
+        return "".join(text_of(partial.parts) for partial in partials)  # type: ignore[union-attr]
 
     def _requested(self, e: r.RequestOpened) -> None:
         if not e.origin:  # what a child asks is about a call of its own
@@ -159,16 +176,30 @@ class View:
         self._calls, self._results = (), {}
 
 
-def whole_parts(e: r.MessageCompleted, deltas: dict[int, str]) -> tuple[Part, ...]:
-    """Return an answer's parts with the text that was streamed put back into them."""
-    if not e.streamed:
-        return e.parts
-    return tuple(
-        replace(part, text=deltas.get(number, ""))
-        if number in e.streamed and isinstance(part, Text | Reasoning)
-        else part
-        for number, part in enumerate(e.parts)
-    )
+def whole_parts(
+    e: r.MessageCompleted, deltas: Mapping[int, str], before: str = ""
+) -> tuple[Part, ...]:
+    """Return an answer's parts with the text that was streamed put back into them.
+
+    What earlier attempts had said `before` it went on from there stands before its text.
+    """
+    parts = e.parts
+    if e.streamed:
+        parts = tuple(
+            replace(part, text=deltas.get(number, ""))
+            if number in e.streamed and isinstance(part, Text | Reasoning)
+            else part
+            for number, part in enumerate(parts)
+        )
+    return with_text_before(parts, before) if before else parts
+
+
+def with_text_before(parts: tuple[Part, ...], before: str) -> tuple[Part, ...]:
+    for number, part in enumerate(parts):
+        if isinstance(part, Text):
+            whole = replace(part, text=before + part.text)
+            return (*parts[:number], whole, *parts[number + 1 :])
+    return (Text(before), *parts)
 
 
 def told(e: AnyRecord) -> tuple[str, bool]:

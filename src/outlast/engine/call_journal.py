@@ -7,23 +7,24 @@ its lane may have gone on without it. The promises to the tools' side are in `ex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from outlast.clock import Clock
 from outlast.core import codec
+from outlast.core.instant import seconds
 from outlast.core.lane import Lane
 from outlast.core.name import callback_name
 from outlast.core.outcome import tool_ended
 from outlast.core.policy import Policy
 from outlast.core.record import AnyRecord, CallbackOpened, ToolProgress, ToolStepRecorded
-from outlast.core.request import Shown
+from outlast.core.request import close_scopes
 from outlast.core.result import Returned, is_contended, with_updates
 from outlast.core.view import Slices
 from outlast.engine.call_tasks import RunningCall, to_its_end
 from outlast.engine.coalesce import Coalescer
 from outlast.engine.executor import CallSlot
-from outlast.engine.lane_folds import insist
+from outlast.engine.lane_folds import LaneStale, insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import NotInTransaction
@@ -49,13 +50,13 @@ class LaneJournal:
         settings: WorkerSettings,
     ) -> None:
         self.slot = slot
-        self.stop_grace = settings.stop_grace
+        self.stop_grace = seconds(settings.stop_grace)
         self._owned = lane
         self._running = running
         self._policy = policy
         self._store = store
         self._clock = clock
-        self._flush = settings.flush
+        self._flush = seconds(settings.flush)
         self._progress: Coalescer[ToolProgress] | None = None
 
     @property
@@ -74,8 +75,11 @@ class LaneJournal:
     def is_stopped(self) -> bool:
         return self._running.is_stopped
 
-    def now(self) -> int:
-        return self._owned.now()
+    def earliest(self) -> int:
+        return self._owned.earliest()
+
+    def latest(self) -> int:
+        return self._owned.latest()
 
     def new_id(self, prefix: str) -> str:
         return self._clock.new_id(prefix)
@@ -83,15 +87,26 @@ class LaneJournal:
     async def record_step(self, call_id: str, name: str, value: str) -> None:
         await self._write(ToolStepRecorded(call_id=call_id, name=name, value=value))
 
-    async def open_callback(
-        self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
-    ) -> str:
+    async def record_first(self, call_id: str, name: str, lost: tuple[str, ...]) -> None:
+        def records(_: Slices) -> list[AnyRecord]:
+            self.check_awaited()
+            first = ToolStepRecorded(call_id=call_id, name=name, value="true")
+            return [first, *close_scopes(self.lane, call_id, lost)]
+
+        await to_its_end(self._insist(records))
+
+    async def _insist(self, records: Callable[[Slices], list[AnyRecord]]) -> None:
+        """Commit records that close requests. What was answered meanwhile has to be seen first."""
+        while refused := await self._owned.attempt(records):
+            if refused.reason != "arrivals":
+                raise LaneStale(refused.reason)
+            await self._owned.catch_up()
+
+    async def open_callback(self, call_id: str, name: str, within: int) -> str:
         self.check_awaited()
-        token = token or self._clock.token()
+        token = self._clock.token()
         turn = self._owned.folds.state.turn
         assert turn is not None
-        if callback_name(token) in turn.requests:
-            return token
         earlier = (q for q in turn.requests.values() if (q.call_id, q.name) == (call_id, name))
         first = next(earlier, None)
         opened = CallbackOpened(
@@ -99,14 +114,10 @@ class LaneJournal:
             call_id=call_id,
             attempt=turn.calls[call_id].attempt,
             name=name,
-            expires_at=first.expires_at if first else self.now() + max(1, within),
-            signer=signer,
+            expires_at=first.expires_at if first else self.latest() + max(1, within),
         )
         await self._write(opened)
         return token
-
-    async def relay(self, record: Shown) -> None:
-        await self._write(record)
 
     async def progress(self, call_id: str, progress: str) -> None:
         self.check_awaited()
@@ -161,7 +172,7 @@ class LaneJournal:
         assert self._owned.folds.state.turn is not None
         call = self._owned.folds.state.turn.calls[end.call_id]
         whole = with_updates(end, self.slices)
-        records = list(tool_ended(self.lane, call, whole, self._policy, self.now()))
+        records = list(tool_ended(self.lane, call, whole, self._policy, self.latest()))
         contended = is_contended(end)
         await to_its_end(self._owned.conclude(transaction, records, of_newest=contended))
 

@@ -100,6 +100,9 @@ class CallTasks:
         """Whether nothing runs, and nothing that has ended is left."""
         return not (self._calls or self.results)
 
+    def is_running(self, call_id: str) -> bool:
+        return call_id in self._calls
+
     def begin(self, call_id: str, timeouts: CallTimeouts, do: Do) -> RunningCall:
         """Begin a call in a task of its own."""
         call = RunningCall(call_id, timeouts, self._clock)

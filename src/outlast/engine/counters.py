@@ -5,6 +5,7 @@ last counters with its lease (`lease_keeper.py`).
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,9 @@ from outlast.store import Commit, WorkerInfo
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """How long steps took, in seconds."""
 
+UNGRACEFUL = ("lock_file", "port_refused", "lease_expired", "released")
+"""On which evidence lanes are taken over that their owner did not hand back."""
+
 STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
 
 
@@ -26,14 +30,14 @@ def counters_of(info: WorkerInfo) -> dict[str, Any]:
 
 
 class WorkerCounters:
-    """Counters that only grow. `of_store` says what the store itself has counted."""
+    """Counters that only grow. `of_others` say what the store and others have counted."""
 
-    def __init__(self, of_store: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, *of_others: Callable[[], Mapping[str, int]]) -> None:
         self.claims = 0
-        self._of_store = of_store
+        self._of_others = of_others
         self._commits = 0
         self._refusals = 0
-        self._takeovers = 0
+        self._takeovers = Counter[str](dict.fromkeys(UNGRACEFUL, 0))
         self._input_tokens = 0
         self._output_tokens = 0
         self._steps = [0] * (len(BUCKETS) + 1)
@@ -53,7 +57,7 @@ class WorkerCounters:
                 self._input_tokens += record.input_tokens
                 self._output_tokens += record.output_tokens
             elif isinstance(record, r.LaneTakenOver) and not record.graceful:
-                self._takeovers += 1
+                self._takeovers[record.evidence] += 1
         return step_began
 
     def refused(self) -> None:
@@ -71,12 +75,12 @@ class WorkerCounters:
             buckets[str(limit)] = so_far
         counts = {
             "claims": self.claims,
-            "takeovers": self._takeovers,
+            "takeovers": dict(self._takeovers),
             "commits": self._commits,
             "refusals": self._refusals,
             "input_tokens": self._input_tokens,
             "output_tokens": self._output_tokens,
-            **self._of_store(),
+            **{name: count for counts in self._of_others for name, count in counts().items()},
             "steps": {
                 "count": so_far,
                 "sum": round(self._step_seconds, 3),

@@ -11,12 +11,11 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from outlast.core.action import CallModel, Start
-from outlast.core.lane import ArrivedReply, Lane, OpenCall
+from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
 from outlast.core.record import IdempotencyKey, MessageDelta, ReasoningDelta
-from outlast.core.request import Shown
-from outlast.core.result import Answered, ModelFailed, Returned, ToolEnd
+from outlast.core.result import Answered, ChildContact, ModelFailed, Returned, ToolEnd
 from outlast.core.view import Slices, View
 from outlast.engine.call_tasks import CallTimeouts
 from outlast.store import Transaction
@@ -64,7 +63,13 @@ class CallJournal(Protocol):
         """Whether the call was told to end."""
         ...
 
-    def now(self) -> int: ...
+    def earliest(self) -> int:
+        """Return a time that has come by the store's clock."""
+        ...
+
+    def latest(self) -> int:
+        """Return a time that has not passed by the store's clock: spans count from here."""
+        ...
 
     def new_id(self, prefix: str) -> str:
         """Return a new id."""
@@ -78,22 +83,22 @@ class CallJournal(Protocol):
         """Record what a named step of the call returned, durably."""
         ...
 
+    async def record_first(self, call_id: str, name: str, lost: tuple[str, ...]) -> None:
+        """Record which branch of the call came first, durably, and close what the others opened.
+
+        `lost` are their scopes.
+        """
+        ...
+
     async def progress(self, call_id: str, progress: str) -> None:
         """Tell readers how far the call is; of frequent ones the last."""
         ...
 
-    async def open_callback(
-        self, call_id: str, name: str, within: int, *, token: str = "", signer: str = ""
-    ) -> str:
+    async def open_callback(self, call_id: str, name: str, within: int) -> str:
         """Open an address for a wait of the call, durably, and return its secret.
 
-        The wait is over `within` milliseconds after its first address was opened. A `token` that
-        was given is the secret, in each attempt. With a `signer` only what is signed is let in.
+        The wait is over `within` milliseconds after its first address was opened.
         """
-        ...
-
-    async def relay(self, record: Shown) -> None:
-        """Show a request of a session elsewhere in this lane, or that it is over, durably."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
@@ -140,10 +145,13 @@ class Executor(Protocol):
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
         ...
 
-    def slot_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
+    def slot_for(
+        self, call: OpenCall, start: Start, tenant: str, tell: Callable[[], None]
+    ) -> CallSlot | None:
         """Return the slot that a call has to have before it begins, if it needs one.
 
-        If it has to wait for it, `tell` is called when it is taken.
+        If it has to wait for it, `tell` is called when it is taken. Slots are shared out among
+        tenants.
         """
         ...
 
@@ -167,6 +175,13 @@ class Executor(Protocol):
 
     def output_of(self, text: str, output: str | None) -> str:
         """Return an answer as JSON text: what the agent said, or its typed value."""
+        ...
+
+    async def contact_child(self, lane: Lane, child: OpenRequest) -> ChildContact:
+        """Contact the server of a remote child: start it, send it answers, look how it stands.
+
+        All of that can be done again. A server that is away is no error.
+        """
         ...
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:

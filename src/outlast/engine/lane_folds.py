@@ -19,6 +19,7 @@ from outlast.core.lane import FOLD, Lane
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import EMPTY, Slices, View, change, change_all
 from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
+from outlast.log.snapshot import FoldStart, load_start
 from outlast.log_context import get_logger
 from outlast.store import Commit, Committed, Loaded, Snapshot, Store
 
@@ -35,12 +36,15 @@ SNAPSHOT_OVER = 64 * 1024
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_lane = msgspec.msgpack.Decoder(Lane).decode
-_decode_slices = msgspec.msgpack.Decoder(dict[str, tuple[str, ...]]).decode
 
 
 class LaneLost(BaseException):
     """Another worker owns the lane. Not an Exception, so that users' code cannot swallow it."""
+
+
+class HistoryChanged(LaneLost):
+    """The log is not the one that was folded: the database has lost a part of it, as a standby that
+    was behind does when it is promoted. All that is in memory has to be read anew."""
 
 
 class LaneStale(BaseException):
@@ -64,9 +68,10 @@ async def insist(
 class LaneFolds:
     """One lane's folds.
 
-    They cover the log up to the offset `head`, and then the `pending` records that several
-    methods are given: those the lane's owner has written and not yet committed. `arrivals` grows
-    with everything that others wrote and that is folded in: a decision made before is out of date.
+    They cover the log up to the offset `head`, whose row has the `checksum`, and then the `pending`
+    records that several methods are given: those the lane's owner has written and not yet
+    committed. `arrivals` grows with everything that others wrote and that is folded in: a decision
+    made before is out of date.
     `wakeup` is set at the same time, and whenever else the lane's runner has to look.
     """
 
@@ -76,9 +81,12 @@ class LaneFolds:
         self.state = Lane(session=session_id, name=name)
         self.slices: Slices = EMPTY
         self.head = 0
+        self.checksum = ""
         self.arrivals = 0
         self.last_at = 0
         self.wakeup = asyncio.Event()
+        self.is_outline = False
+        """Whether large values were left out: good enough to end a turn, and for nothing else."""
         self.snapshots: tuple[Snapshot | None, Snapshot | None] = (None, None)
         """Of the state and of the slices, to go with the next commit."""
         self.slices_seen = 0
@@ -86,6 +94,7 @@ class LaneFolds:
         self._view: View | None = None
         self._tail = 0
         self._snapshot_size = 0
+        self._was_damaged = False
         self._slices_changed = False
         self._store = store
         self._clock = clock
@@ -94,25 +103,51 @@ class LaneFolds:
 
     async def load(self) -> None:
         """Fold the lane from its snapshot and its log."""
-        loaded = await self._load()
-        start = 0
-        if loaded.snapshot:
-            self.state = _decode_lane(loaded.snapshot.data)
-            start = loaded.snapshot.offset
-            self._snapshot_size = len(loaded.snapshot.data)
+        found = await load_start(self._load, self.session_id, self.name)
+        if found.was_damaged:
+            await insist(self._clock, self._store.log.drop_snapshots, self.session_id)
+        loaded, start = found.loaded, found.offset
+        if found.state:
+            self.state = found.state
+            self._snapshot_size = len(loaded.snapshot.data) if loaded.snapshot else 0
         else:
             self._view = View()
             self._view.see_all(loaded.entries, self.name)
         self.state = fold_all(self.state, (e for e in loaded.entries if e.offset > start))
-        self._fold_slices(loaded)
-        self.head = max(start, loaded.entries[-1].offset if loaded.entries else 0)
-        self._tail = loaded.tail_bytes
+        self._fold_slices(found)
+        self.head, self.checksum = start, loaded.checksum
+        if loaded.entries and loaded.entries[-1].offset > start:
+            self._move_to(loaded.entries[-1])
+        self._tail, self._was_damaged = loaded.tail_bytes, found.was_damaged
         self.last_at = loaded.last_at
+
+    def _move_to(self, last: Entry) -> None:
+        self.head, self.checksum = last.offset, last.checksum
+
+    async def load_outline(self) -> None:
+        """Fold the lane page by page and without large values, as a worker of any size can.
+
+        A session may be so large that reading it takes a worker down. Its turn can still be failed.
+        """
+        self.is_outline = True
+        while True:
+            try:
+                page = await insist(
+                    self._clock, self._store.log.read, self.session_id, self.head, large=False
+                )
+            except UnknownSession:
+                raise LaneLost from None  # it was erased
+            if not page.entries:
+                return
+            self.state = fold_all(self.state, page.entries)
+            self._move_to(page.entries[-1])
+            self.last_at = page.entries[-1].at
 
     def forget(self) -> None:
         """Forget everything, so that the lane can be loaded again."""
         self.state = Lane(session=self.session_id, name=self.name)
         self.slices, self._view, self.snapshots = EMPTY, None, (None, None)
+        self.is_outline = False
 
     async def _load(self, after: int | None = None) -> Loaded:
         try:
@@ -122,12 +157,12 @@ class LaneFolds:
         except UnknownSession:
             raise LaneLost from None  # it was erased
 
-    def _fold_slices(self, loaded: Loaded) -> None:
+    def _fold_slices(self, found: FoldStart) -> None:
         """Fold the session's slices from their snapshot and what followed."""
-        start = loaded.slices.offset if loaded.slices else 0
-        kept: Slices = _decode_slices(loaded.slices.data) if loaded.slices else EMPTY
-        self.slices = change_all(kept, (e for e in loaded.entries if e.offset > start))
-        self._note_changes(start, loaded.entries)
+        entries, start = found.loaded.entries, found.slices_offset
+        self.slices = change_all(found.slices, (e for e in entries if e.offset > start))
+        self._note_changes(start, entries)
+        self._slices_changed = self._slices_changed or found.was_damaged
 
     def _note_changes(self, seen: int, entries: Iterable[Entry]) -> None:
         changes = [e.offset for e in entries if isinstance(e.record, r.StateChanged)]
@@ -137,7 +172,7 @@ class LaneFolds:
 
     async def catch_up(self, pending: Sequence[AnyRecord]) -> None:
         """Fold in what has arrived since the last look."""
-        loaded = await self._load(after=self.head)
+        loaded = await self._load_on()
         # Only its owner writes anything but arrivals to a lane: such a record is a new owner's.
         mine = (e for e in loaded.entries if e.lane == self.name and e.offset > self.head)
         if any(type(entry.record) not in ARRIVALS for entry in mine):
@@ -146,6 +181,19 @@ class LaneFolds:
         self.take_in(loaded.entries, pending)
         if self.slices_seen > seen and changes_slices(pending):
             await self.reorder_slices(pending)
+
+    async def _load_on(self) -> Loaded:
+        """Return what follows `head`, if what is there is still what was folded."""
+        loaded = await self._load(after=self.head)
+        if loaded.checksum != self.checksum:
+            raise HistoryChanged
+        return loaded
+
+    async def confirm(self) -> None:
+        """Raise HistoryChanged unless all that was folded is certainly in the log as it is now."""
+        await self._load_on()
+        if self.slices_seen > self.head:  # folded ahead of `head`, and not named by its checksum
+            raise HistoryChanged
 
     def take_in(self, entries: Iterable[Entry], pending: Sequence[AnyRecord]) -> None:
         """Fold in entries that others wrote."""
@@ -160,7 +208,7 @@ class LaneFolds:
                 self._note_changes(0, (entry,))
             if self._view and entry.lane == self.name:
                 self._view.see((entry.record,))
-            self.head = entry.offset
+            self._move_to(entry)
             self._note_arrival()
 
     def _note_arrival(self) -> None:
@@ -174,10 +222,14 @@ class LaneFolds:
         came = sum(arrival.offset < result.first_offset for arrival in result.arrivals)
         if result.first_offset - before - 1 <= came:
             return
-        loaded = await self._load()
-        shared = [e for e in loaded.entries if before < e.offset < result.first_offset]
+        if self.is_outline:
+            entries = (await self._load(after=before)).entries
+        else:
+            found = await load_start(self._load, self.session_id, self.name)
+            self._reorder(found, pending)
+            entries = found.loaded.entries
+        shared = [e for e in entries if before < e.offset < result.first_offset]
         self.state = fold_all(self.state, (e for e in shared if e.lane != self.name))
-        self._reorder(loaded, pending)
         self._note_arrival()
 
     async def catch_up_slices(self) -> None:
@@ -190,10 +242,10 @@ class LaneFolds:
 
     async def reorder_slices(self, pending: Sequence[AnyRecord]) -> None:
         """Fold the slices anew in the order of the log, and then what is not in it yet."""
-        self._reorder(await self._load(), pending)
+        self._reorder(await load_start(self._load, self.session_id, self.name), pending)
 
-    def _reorder(self, loaded: Loaded, pending: Sequence[AnyRecord]) -> None:
-        self._fold_slices(loaded)
+    def _reorder(self, found: FoldStart, pending: Sequence[AnyRecord]) -> None:
+        self._fold_slices(found)
         for record in pending:
             if isinstance(record, r.StateChanged):
                 self.slices = change(self.slices, record)
@@ -230,9 +282,11 @@ class LaneFolds:
             self.fold(record)
         if self._view:
             self._view.see(commit.records)
-        self.head = max(self.head, result.first_offset + len(commit.records) - 1)
+        if commit.records and (last := result.first_offset + len(commit.records) - 1) > self.head:
+            self.head, self.checksum = last, result.checksum
         # A snapshot must not hold what is not in the log yet.
-        if self._tail > max(SNAPSHOT_OVER, self._snapshot_size) and not pending:
+        is_due = self._was_damaged or self._tail > max(SNAPSHOT_OVER, self._snapshot_size)
+        if is_due and not pending and not self.is_outline:
             self._take_snapshots()
 
     def _take_snapshots(self) -> None:
@@ -241,7 +295,7 @@ class LaneFolds:
         if self._slices_changed:
             slices = Snapshot(self.head, FOLD, _encode(self.slices))
             self._slices_changed = False
-        self.snapshots = (lane, slices)
+        self.snapshots, self._was_damaged = (lane, slices), False
 
     # The model's view
 
@@ -253,11 +307,16 @@ class LaneFolds:
 
     async def _read_view(self) -> View:
         """Read the log up to `head`, which may move on meanwhile: later records are shown it."""
-        view, cursor = View(), 0
+        view, cursor, checksum = View(), 0, ""
         while cursor < (head := self.head):
             page = await insist(self._clock, self._store.log.read, self.session_id, cursor)
-            view.see_all((e for e in page.entries if e.offset <= head), self.name)
-            cursor = min(page.cursor, head)
+            entries = [e for e in page.entries if e.offset <= head]
+            if page.checksum != checksum or not entries:
+                raise HistoryChanged
+            view.see_all(entries, self.name)
+            cursor, checksum = entries[-1].offset, entries[-1].checksum
+            if cursor == self.head and checksum != self.checksum:
+                raise HistoryChanged
         return view
 
 

@@ -14,9 +14,11 @@ from contextlib import suppress
 from functools import partial
 
 from outlast.clock import Clock
+from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.action import (
     AnyAction,
+    AskHuman,
     CallModel,
     CancelTurn,
     CompleteSession,
@@ -31,11 +33,13 @@ from outlast.core.action import (
     TakeReply,
 )
 from outlast.core.decide import decide
-from outlast.core.lane import UNSTORABLE, OpenCall
+from outlast.core.instant import seconds
+from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
 from outlast.core.outcome import opening, outcome
 from outlast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import (
     Answered,
+    ChildContact,
     ChildEnd,
     Interrupted,
     ModelFailed,
@@ -50,7 +54,7 @@ from outlast.core.result import (
 )
 from outlast.core.view import Slices
 from outlast.engine.call_journal import LaneJournal
-from outlast.engine.call_tasks import CallTasks, RunningCall
+from outlast.engine.call_tasks import CallTasks, CallTimeouts, RunningCall
 from outlast.engine.coalesce import DeltaStream
 from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import LaneStale, insist
@@ -65,6 +69,10 @@ from outlast.store import Store
 log = get_logger("outlast.engine")
 
 STALE_PAUSE = 0.05
+LOOK_EVERY = 15.0
+"""Seconds after which a lane looks at the time again, whatever it waits for."""
+CONTACT_TIMEOUTS = CallTimeouts(120.0)
+"""For contacting the server of a remote child, whose requests have timeouts of their own."""
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
 TOKEN_TAKEN = Failure(
@@ -80,7 +88,7 @@ class LaneRunner:
     """One lane in this worker.
 
     `until_confirmed` returns what to wait for before something new may begin: a lease that is in
-    doubt has to be renewed first.
+    doubt has to be renewed first. A session with more than `session_bytes` begins no model call.
     """
 
     def __init__(
@@ -91,6 +99,7 @@ class LaneRunner:
         clock: Clock,
         settings: WorkerSettings,
         until_confirmed: Callable[[], Awaitable[None] | None],
+        session_bytes: int = 0,
     ) -> None:
         self.lane = lane
         self._executor = executor
@@ -99,8 +108,10 @@ class LaneRunner:
         self._clock = clock
         self._settings = settings
         self._until_confirmed = until_confirmed
-        self._gate = StartGate(lane, executor, store, clock)
-        self._tasks = CallTasks(clock, settings.stop_grace, lane.folds.wakeup, self._timed_out)
+        self._gate = StartGate(lane, executor, store, clock, session_bytes)
+        self._tasks = CallTasks(
+            clock, seconds(settings.stop_grace), lane.folds.wakeup, self._timed_out
+        )
         self._has_hint = False
         self._stopping = False
 
@@ -163,7 +174,17 @@ class LaneRunner:
         """Decide what comes next, as far as rules, keys and limits let it begin now."""
         while True:
             arrivals = self.lane.folds.arrivals
-            action = decide(self.lane.folds.state, self._policy, self.lane.now())
+            action = decide(self.lane.folds.state, self._policy, self.lane.earliest())
+            if self._gate.goes_on(action):
+                if self.lane.deaths and self.lane.is_ahead_by(r.TurnFailed):
+                    await self.lane.flush()  # then one death less counts
+                    continue
+                if error := self._gate.find_block():
+                    self.lane.write([r.LaneBlocked(error=error)])
+                    continue
+                if self.lane.folds.is_outline:
+                    await self.lane.flush()
+                    raise LaneStale("outline")  # its turn has ended; the next needs all of the log
             allowed: AnyAction | None
             match action:
                 case TakeReply():
@@ -201,7 +222,9 @@ class LaneRunner:
             if arrivals != lane.folds.arrivals:  # another lane may have ended it
                 return False
             lane.report(end)  # to the parent, in the commit that ends this session
-        records = opening(lane.folds.state, action, lane.now())
+        # The time that a human has to answer counts from here; else this is only a date.
+        now = lane.latest() if isinstance(action, AskHuman) else lane.date()
+        records = opening(lane.folds.state, action, now)
         if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
             return await self._try_to_open(records, arrivals)
         lane.write(records)
@@ -215,7 +238,7 @@ class LaneRunner:
         return not refused
 
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
-        now = self.lane.now()
+        now = self.lane.latest()  # the pause before a further attempt counts from here
         for result in results:
             if isinstance(result, Returned) and is_contended(result):
                 if not (other := await self._attempt(action, result, now)):
@@ -226,14 +249,29 @@ class LaneRunner:
             try:
                 self.lane.write(self._outcome(action, result, now))
             except NotEncodable:
-                if not isinstance(result, Returned | ToolWaits):
-                    raise
-                # The tool ran to its end, and what it returned cannot be written down.
-                result = Interrupted(result.call_id, UNSTORABLE)
+                result = self._without_unstorable(action, result, now)
                 self.lane.write(self._outcome(action, result, now))
             if isinstance(result, ToolWaits):
                 for child in result.children:
                     self.lane.start(child)
+
+    def _without_unstorable(self, action: AnyAction, result: Result, now: int) -> Result:
+        """Say of each tool whose end cannot be written down that its outcome is unknown.
+
+        It ran to its end; it may be one of several in a turn that is stopped.
+        """
+        if isinstance(result, TurnStopped):
+            ends = (self._without_unstorable(action, end, now) for end in result.ends)
+            return TurnStopped(tuple(end for end in ends if isinstance(end, TOOL_ENDS)))
+        if not isinstance(result, Returned | ToolWaits):
+            return result
+        try:
+            codec.encode(self._outcome(action, result, now))
+        except NotEncodable as error:
+            why = {"tool": self._call(result.call_id).tool, "why": error.message}
+            log.warning("the end of a tool cannot be stored; its outcome is unknown", extra=why)
+            return Interrupted(result.call_id, UNSTORABLE)
+        return result
 
     async def _without_contended(
         self, action: AnyAction, stopped: TurnStopped, now: int
@@ -280,6 +318,8 @@ class LaneRunner:
             case RunTools():
                 for start in action.start:
                     self._begin_tool(start)
+                for request_id in action.contact:
+                    self._begin_contact(request_id)
                 if action.report and self._tasks.is_idle:
                     return []
                 if self.lane.is_ahead:
@@ -287,7 +327,12 @@ class LaneRunner:
             case CancelTurn() | FailTurn():
                 if isinstance(action, FailTurn):
                     log.warning(
-                        "a turn failed", extra={"turn": action.turn, "code": action.error.code}
+                        "turn %s of %s failed: %s: %s",
+                        action.turn,
+                        self.lane.session_id,
+                        action.error.code,
+                        action.error.message,
+                        extra={"turn": action.turn, "code": action.error.code},
                     )
                 ends = await self._tasks.stop()
                 return [TurnStopped(tuple(end for end in ends if isinstance(end, TOOL_ENDS)))]
@@ -314,13 +359,17 @@ class LaneRunner:
         return self._tasks.take_results()
 
     def _set_alarm(self, until: int) -> None:
-        self._tasks.set_alarm((until - self.lane.now()) / 1000)
+        # The loop's time is not the store's: a clock may be set, or the machine be suspended.
+        self._tasks.set_alarm(min((until - self.lane.earliest()) / 1000, LOOK_EVERY))
 
     def _timed_out(self, call_id: str) -> Result:
         lane = self.lane.folds.state
         assert lane.turn is not None
-        is_tool = call_id in lane.turn.calls
-        return Interrupted(call_id, "timeout") if is_tool else self._executor.timed_out(lane)
+        if call_id in lane.turn.calls:
+            return Interrupted(call_id, "timeout")
+        if call_id in lane.turn.requests:  # of a remote child, whose server was contacted
+            return ChildContact(request_id=call_id)
+        return self._executor.timed_out(lane)
 
     # Calls
 
@@ -336,6 +385,22 @@ class LaneRunner:
         if slot:
             running.task.add_done_callback(lambda _: slot.leave())
 
+    def _begin_contact(self, request_id: str) -> None:
+        """Contact a remote child's server, unless that is under way: the log does not say so."""
+        turn = self.lane.folds.state.turn
+        assert turn is not None
+        if not self._tasks.is_running(request_id):
+            contact = partial(self._contact, turn.requests[request_id])
+            self._tasks.begin(request_id, CONTACT_TIMEOUTS, contact)
+
+    async def _contact(self, child: OpenRequest, running: RunningCall) -> ChildContact:
+        try:
+            return await self._executor.contact_child(self.lane.folds.state, child)
+        except asyncio.CancelledError:
+            if not running.is_overdue:
+                raise
+            return ChildContact(request_id=child.request_id)
+
     async def _ask_model(self, action: CallModel, running: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
 
@@ -345,7 +410,7 @@ class LaneRunner:
                 return
             running.show_life()
             if delta is not None:
-                stream = stream or DeltaStream(self.lane, running, self._settings.flush)
+                stream = stream or DeltaStream(self.lane, running, seconds(self._settings.flush))
                 stream.add(delta)
 
         folds = self.lane.folds
@@ -398,9 +463,9 @@ class LaneRunner:
         """Let what runs end for a while, record it, and hand the lane back."""
         self._gate.leave_slots()
         await self.lane.flush()
-        await self._tasks.wait(self._settings.grace)
+        await self._tasks.wait(seconds(self._settings.grace))
         results = self._tasks.take_results()
-        action = decide(self.lane.folds.state, self._policy, self.lane.now())
+        action = decide(self.lane.folds.state, self._policy, self.lane.earliest())
         await self._record(action, results)
         await self._abandon()
         await self.lane.hand_back()

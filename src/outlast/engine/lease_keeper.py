@@ -63,7 +63,7 @@ class LeaseKeeper:
     @property
     def is_confirmed(self) -> bool:
         """Whether the lease is fresh enough to begin something new."""
-        return self._clock.monotonic() - self._confirmed < self._length * 2 / 3
+        return self._clock.boottime() - self._confirmed < self._length * 2 / 3
 
     def hurry(self) -> None:
         """Renew soon: this worker may have been told to drain. Many calls make one renewal."""
@@ -80,7 +80,7 @@ class LeaseKeeper:
 
     def renew(self) -> float | None:
         """Renew once; return how long that is good for, or None if the lease is lost."""
-        asked = self._clock.monotonic()
+        asked = self._clock.boottime()
         try:
             renewal = self._lease.renew(self._counters())
         except StoreError as error:

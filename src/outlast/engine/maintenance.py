@@ -31,8 +31,8 @@ class OrphanEraser:
 async def erase_orphans(store: Store) -> int:
     """Erase the sessions whose parent was erased, and then their children, level by level."""
     count = 0
-    while doomed := await store.log.find_orphans():
-        for session_id in doomed:
+    while orphans := await store.log.find_orphans():
+        for session_id in orphans:
             count += await store.log.erase(session_id)
     return count
 
@@ -74,7 +74,7 @@ class ArrivalPoller:
 
 
 class DeadWorkerDetector:
-    """Frees the lanes of workers that are visibly dead; `found` is called if there were some."""
+    """Frees the lanes of workers that are provably dead; `found` is called if there were some."""
 
     def __init__(self, store: Store, interval: float, found: Callable[[], None]) -> None:
         self.interval = interval
@@ -83,8 +83,9 @@ class DeadWorkerDetector:
 
     async def run_once(self) -> int:
         dead = await self._store.work.find_dead()
-        for worker in dead:
-            log.info("a worker died; its lanes are free", extra={"worker": worker})
+        for worker, evidence in dead.items():
+            facts = {"worker": worker, "evidence": evidence}
+            log.info("a worker died; its lanes are free", extra=facts)
         if dead:
             self._found()
         return len(dead)

@@ -9,15 +9,15 @@ know what to write: `lane_runner.py` does. What the log comes to is in `lane_fol
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.action import Park
 from outlast.core.event import type_of
-from outlast.core.index import index, status_of
-from outlast.core.lane import CONTENDED, UNDONE
+from outlast.core.index import index, makes_progress, status_of
+from outlast.core.lane import CONTENDED, RUNNING, UNDONE, Turn
 from outlast.core.limit import Bound, freed_by
 from outlast.core.name import is_tool_call
 from outlast.core.outcome import active_time, opening
@@ -59,32 +59,48 @@ class OwnedLane:
         self.worker = worker
         self.fence = claim.fence
         self.number = claim.number
+        self.epoch = claim.epoch
+        self.deaths = claim.deaths
+        """How many owners the lane has lost without getting on."""
+        self._size = claim.size
         self.folds = LaneFolds(claim.session_id, claim.lane, store, clock)
         self.lock = asyncio.Lock()
         self._draft = CommitDraft()
         self._permits = set(claim.permits)
+        self._evidence = claim.evidence
         self._store = store
         self._clock = clock
-        self._messages = SessionMessages(clock)
+        self._messages = SessionMessages(clock, self.date)
         self._counters = counters
         self._step_began = 0
-        self._lag = claim.now - clock.now()
 
-    def now(self) -> int:
-        """Return the store's time, as far as it is known from the claim.
+    def earliest(self) -> int:
+        """Return a time that has come by the store's clock: what is due by then is due."""
+        return self._store.clock.earliest()
 
-        Timers and deadlines were set by the store's clock. With a clock that is behind it they
-        would fire late; with one that is ahead, early.
-        """
-        return self._clock.now() + self._lag
+    def latest(self) -> int:
+        """Return a time that has not passed by the store's clock, from which spans count."""
+        return self._store.clock.latest()
+
+    def date(self) -> int:
+        """Return the date of what is written now; it is never before that of the last record."""
+        return max(self._store.clock.date(), self.folds.last_at)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the session has, as far as is known here, with what is yet to commit."""
+        return self._size + len(self._draft.body)
 
     # Owning
 
     async def renew(self, claim: Claim, worker: str) -> None:
-        """Own the lane again, from what is still in memory and what came since."""
-        self.fence, self.worker = claim.fence, worker
-        self._permits = set(claim.permits)
-        self._lag = claim.now - self._clock.now()
+        """Own the lane again, from what is still in memory and what came since.
+
+        Raises HistoryChanged if what is in memory is not what the log says.
+        """
+        self.fence, self.worker, self.epoch = claim.fence, worker, claim.epoch
+        self.deaths, self._size = claim.deaths, claim.size
+        self._permits, self._evidence = set(claim.permits), claim.evidence
         self.folds.wakeup.clear()
         await self.catch_up()
 
@@ -104,14 +120,15 @@ class OwnedLane:
         """Record a takeover if the previous owner left a turn open."""
         state = self.folds.state
         turn = state.turn
-        if turn is None or state.waiting:
+        if turn is None or (state.waiting and not is_asking(turn) and not turn.handed_back):
             return
         taken = r.LaneTakenOver(
             worker=self.worker,
             fence=self.fence,
-            since=self.now(),
+            since=self.date(),
             spent=active_time(state, max(self.folds.last_at, turn.since)),
             graceful=turn.handed_back,
+            evidence="handed_back" if turn.handed_back else self._evidence,
         )
         self.write([taken])
 
@@ -227,9 +244,11 @@ class OwnedLane:
                 self._draft = written.then(self._draft)
         if isinstance(result, Refused):
             self._refuse(result)
+            await self._enter_epoch(result)
             self.folds.take_in(result.arrivals, self._draft.records)
             await self.folds.catch_up_slices()
-            raise TransactionUndone(UNDONE if result.reason == "undone" else CONTENDED)
+            is_contended = result.reason not in ("undone", "history_changed")
+            raise TransactionUndone(CONTENDED if is_contended else UNDONE)
         self._land(commit, result, apart.records)
         await self.folds.look_between(head, result, self._draft.records)
         if commit.index.changes_slices and changes_slices(self._draft.records):
@@ -254,7 +273,7 @@ class OwnedLane:
                 return False  # folded in with a commit that was under way: decide anew
             awaits_permit = "limit" in park.wait
             parting = CommitDraft()
-            parting.add(opening(self.folds.state, park, self.now()))
+            parting.add(opening(self.folds.state, park, self.date()))
             # A lane that rests has no call that could use a permit; only one that waits for a
             # permit keeps its place in the queue.
             parting.frees += self._abandoned_permits() if awaits_permit else self._permits
@@ -271,19 +290,20 @@ class OwnedLane:
 
     async def hand_back(self) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""
-        now, state = self.now(), self.folds.state
+        now, state = self.date(), self.folds.state
         parting = CommitDraft()
-        if state.turn and not state.waiting:
+        if state.turn and (not state.waiting or is_asking(state.turn)):
             handed_back = r.LaneTakenOver(
                 worker=self.worker,
                 fence=self.fence,
                 since=now,
                 spent=active_time(state, now),
                 graceful=True,
+                evidence="handed_back",
             )
             parting.add([handed_back])
         async with self.lock:
-            while not await self._release(parting, now):
+            while not await self._release(parting, self.earliest()):
                 pass
 
     async def _release(
@@ -360,7 +380,8 @@ class OwnedLane:
             fence=self.fence,
             number=self.number,
             seen=self.folds.head,
-            at=self.now(),
+            epoch=self.epoch,
+            at=self.date(),
             records=tuple(records),
             body=codec.array_of(len(records), draft.body),
             index=changes,
@@ -377,7 +398,17 @@ class OwnedLane:
             effects=tuple(draft.effects),
             frees=tuple(draft.frees),
             sends=tuple(draft.sends),
+            deaths=self._deaths_after(records) if self.deaths else None,
         )
+
+    def _deaths_after(self, records: Sequence[AnyRecord]) -> int | None:
+        """Return how many deaths still count once records are written; None for no change.
+
+        A failed turn makes up for one death: the next turn is tried, and fails if it costs another.
+        """
+        if any(type(record) is r.TurnFailed for record in records):
+            return self.deaths - 1
+        return 0 if makes_progress(records) and not self.folds.state.blocked else None
 
     async def _commit(
         self, commit: Commit, unfolded: Sequence[AnyRecord] = ()
@@ -386,16 +417,29 @@ class OwnedLane:
         head = self.folds.head
         [result] = await insist(self._clock, self._store.log.commit, [commit])
         while isinstance(result, Refused):
-            if not is_only_late(commit, result):
-                self._refuse(result)
-                return result
-            self.folds.take_in(result.arrivals, self._draft.records)
-            commit = msgspec.structs.replace(commit, seen=self.folds.head)
+            if not await self._enter_epoch(result):
+                if not is_only_late(commit, result):
+                    self._refuse(result)
+                    return result
+                self.folds.take_in(result.arrivals, self._draft.records)
+            commit = replace(commit, seen=self.folds.head, epoch=self.epoch)
             [result] = await insist(self._clock, self._store.log.commit, [commit])
         self._land(commit, result, unfolded)
         if result.first_offset > head + 1:
             await self.folds.look_between(head, result, self._draft.records)
         return result
+
+    async def _enter_epoch(self, refused: Refused) -> bool:
+        """Go on in another epoch of the database, if one is why a commit was refused.
+
+        What was folded is compared with the log. Where all of it is there, as with a synchronous
+        standby, nothing that runs is disturbed; else this raises HistoryChanged.
+        """
+        if refused.reason != "history_changed":
+            return False
+        await self.folds.confirm()
+        self.epoch = refused.epoch
+        return True
 
     def _refuse(self, refused: Refused) -> None:
         self._counters.refused()
@@ -404,10 +448,18 @@ class OwnedLane:
 
     def _land(self, commit: Commit, result: Committed, unfolded: Sequence[AnyRecord]) -> None:
         self.number += 1
+        self._size += len(commit.body)
+        if commit.deaths is not None:
+            self.deaths = commit.deaths
         self._step_began = self._counters.committed(commit, result.at, self._step_began)
         if commit.frees:
             self._permits.difference_update(commit.frees)
         self.folds.land(commit, result, unfolded, self._draft.records)
+
+
+def is_asking(turn: Turn) -> bool:
+    """Say whether the model is being asked, as it may be while the lane waits for its provider."""
+    return turn.model is not None and turn.model.status == RUNNING
 
 
 def is_only_late(commit: Commit, refused: Refused) -> bool:

@@ -5,6 +5,8 @@ that it is sent if and only if they are written; the store drops one whose sessi
 Refuses to know when that commit is made: see `owned_lane.py`.
 """
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec.structs import replace
 
@@ -14,8 +16,8 @@ from outlast.core.index import GIVEN_UP
 from outlast.core.lane import Lane, OpenRequest
 from outlast.core.name import MAIN
 from outlast.core.record import AnyRecord, Parent
-from outlast.core.request import Asked, requesters
-from outlast.core.result import ChildEnd, NewChild
+from outlast.core.request import requesters
+from outlast.core.result import Asked, ChildEnd, NewChild
 from outlast.store import Admission
 
 TOLD_TO_OTHERS = frozenset(
@@ -36,8 +38,9 @@ _encode = msgspec.json.Encoder().encode
 class SessionMessages:
     """Makes the messages of one lane."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, date: Callable[[], int]) -> None:
         self._clock = clock
+        self._date = date
 
     def about(self, record: AnyRecord, lane: Lane) -> tuple[Admission, ...]:
         """Return the messages about a record, for a lane that is as it was before the record."""
@@ -99,7 +102,7 @@ class SessionMessages:
 
     def _answer_down(self, lane: Lane, record: r.RequestResolved) -> tuple[Admission, ...]:
         request = find(lane, record.request_id)
-        if request is None or not request.origin or record.how != "answered":
+        if request is None or not is_of_child_here(request) or record.how != "answered":
             return ()
         answer = r.DeliveryQueued(
             delivery_id=self._clock.new_id("dlv"),
@@ -118,7 +121,7 @@ class SessionMessages:
         The child does not decide that itself: an answer given here in time would reach it late.
         """
         request = find(lane, record.request_id)
-        if request is None or not request.origin:
+        if request is None or not is_of_child_here(request):
             return ()
         relayed = r.RequestRelayed(
             delivery_id=self._clock.new_id("dlv"),
@@ -179,12 +182,17 @@ class SessionMessages:
             delivery_id=record.delivery_id,
             kind=kind,
             records=(record,),
-            at=self._clock.now(),
+            at=self._date(),
             dispatch_id=record.delivery_id,
             scope=f"session:{session_id}",
             fingerprint=record.delivery_id,
             request_id=request_id,
         )
+
+
+def is_of_child_here(request: OpenRequest) -> bool:
+    """Say whether a child of this app asks it. A remote one is answered over its server."""
+    return bool(request.origin) and not request.subagent
 
 
 def find(lane: Lane, request_id: str) -> OpenRequest | None:

@@ -1,34 +1,38 @@
-"""The settings of a worker. Durations are seconds."""
+"""The settings of a worker."""
 
 from msgspec import Struct
 
+from outlast.core.instant import Span
 from outlast.core.name import check_who
-from outlast.core.setting import count_of, names_of, seconds_of
+from outlast.core.setting import address_of, count_of, names_of, seconds_of
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """`concurrency` lanes at once; a lease of `lease` seconds, renewed three times as often.
+    """`concurrency` lanes at once; its lease lasts for `lease` and is renewed three times as often.
 
-    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long calls
-    have to end that are cancelled or took too long, `flush` the shortest time between two commits
-    of a streamed answer, `lane_cache` how many lanes are kept in memory after they were given
-    back, and `rest` the pause before a lane that failed for a reason unforeseen is tried again.
-    Only sessions of `agents` are worked on, where some are named, and only lanes whose name fits
-    one of the patterns in `lanes` (`main`, `bulk-*`), where there are some.
+    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long calls have
+    to end that are cancelled or took too long, `flush` the shortest time between two commits of a
+    streamed answer, `lane_cache` about how many bytes of lanes are kept in memory after they were
+    given back, and `rest` the pause before a lane that failed for a reason unforeseen is tried
+    again. Only sessions of `agents` are worked on, where some are named, and only lanes whose name
+    fits one of the patterns in `lanes` (`main`, `bulk-*`), where there are some. At a
+    `liveness_address` (`0.0.0.0:7070`; port 0 is any) it answers workers on other hosts with its
+    name, so that these can prove its death before its lease ends; PostgreSQL only.
     """
 
     concurrency: int = 200
-    lease: float = 30.0
-    poll: float = 0.8
-    watch: float = 0.3
-    grace: float = 5.0
-    stop_grace: float = 5.0
-    flush: float = 0.1
-    lane_cache: int = 256
-    rest: float = 5.0
+    lease: Span = 30.0
+    poll: Span = 0.8
+    watch: Span = 0.3
+    grace: Span = 5.0
+    stop_grace: Span = 5.0
+    flush: Span = 0.1
+    lane_cache: int = 64 * 1024 * 1024
+    rest: Span = 5.0
     name: str = ""
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
+    liveness_address: str = ""
 
     def __post_init__(self) -> None:
         count_of("concurrency", self.concurrency)
@@ -40,3 +44,5 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         for name in ("agents", "lanes"):
             names_of(name, getattr(self, name))
         check_who("name of a worker", self.name)
+        if self.liveness_address != "":
+            address_of("liveness_address", self.liveness_address)

@@ -1,9 +1,10 @@
 """Checks what a call needs before it may begin: its idempotency key, a thread slot here, a permit.
 
-Owns the slots and permits of calls that have not begun. A call is recorded as begun only when it
-has all of them. One that has to wait is left out of the action, and where that leaves nothing to
-do, the lane rests. Refuses to know how slots and permits are shared out: see `Executor.slot_for`
-and the store's `acquire`.
+And first of all whether its lane may go on: a lane that has killed its workers, or whose session
+is too large for them, may not. Owns the slots and permits of calls that have not begun. A call is
+recorded as begun only when it has all of them. One that has to wait is left out of the action, and
+where that leaves nothing to do, the lane rests. Refuses to know how slots and permits are shared
+out: see `Executor.slot_for` and the store's `acquire`.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,17 +14,40 @@ from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.core import record as r
-from outlast.core.action import AnyAction, CallModel, Park, RunTools, Start, TakeReply
-from outlast.core.decide import rest_for
+from outlast.core.action import (
+    AnyAction,
+    CallModel,
+    CancelTurn,
+    CompleteSession,
+    CompleteTurn,
+    FailSession,
+    FailTurn,
+    Park,
+    RunTools,
+    SettleDeliveries,
+    Start,
+    TakeReply,
+)
+from outlast.core.decide import rest_for, session_too_large, workers_lost
 from outlast.core.lane import OpenCall
 from outlast.core.limit import Bound
-from outlast.core.record import AnyRecord, IdempotencyKey
+from outlast.core.record import AnyRecord, Failure, IdempotencyKey
 from outlast.core.request import changed_call
 from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.store import EffectClaim, Store
 
+CLOSING = (
+    SettleDeliveries,
+    CompleteTurn,
+    FailTurn,
+    CancelTurn,
+    CompleteSession,
+    FailSession,
+    Park,
+)
+"""The actions by which something ends or rests, and for which no large value has to be known."""
 HELD_POLL = 500
 """How long to wait, in milliseconds, before looking again at a key that another call holds, while
 other calls of the lane run."""
@@ -34,11 +58,19 @@ PERMIT_POLL = 1000
 class StartGate:
     """The gate of one lane."""
 
-    def __init__(self, lane: OwnedLane, executor: Executor, store: Store, clock: Clock) -> None:
+    def __init__(
+        self,
+        lane: OwnedLane,
+        executor: Executor,
+        store: Store,
+        clock: Clock,
+        session_bytes: int = 0,
+    ) -> None:
         self._lane = lane
         self._executor = executor
         self._store = store
         self._clock = clock
+        self._session_bytes = session_bytes
         self._slots: dict[str, CallSlot] = {}
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
@@ -56,6 +88,26 @@ class StartGate:
         if permitted is not found:
             self._leave_slots_of_unpermitted(permitted)
         return permitted
+
+    # Lanes that must not go on
+
+    def goes_on(self, action: AnyAction) -> bool:
+        """Say whether an action would carry a turn on, or begin one.
+
+        Of a lane that is whole only model calls are asked about: calls that run may end.
+        """
+        if isinstance(action, CallModel):
+            return not action.running
+        folds = self._lane.folds
+        has_turn = folds.state.turn is not None
+        return folds.is_outline and has_turn and not isinstance(action, CLOSING)
+
+    def find_block(self) -> Failure | None:
+        """Return why no turn of the lane may go on, if that is so."""
+        lane, most = self._lane, self._session_bytes
+        if lane.deaths >= self._executor.policy.max_crashes:
+            return workers_lost(lane.deaths)
+        return session_too_large(lane.size, most) if 0 < most < lane.size else None
 
     # Calls that must not be made twice
 
@@ -80,8 +132,8 @@ class StartGate:
                 taken |= {begin.key} if begin.key else set()
         if len(start) == len(action.start):
             return action
-        now = self._lane.now()
-        if not (start or action.report or action.running):
+        now = self._lane.earliest()
+        if not (start or action.report or action.running or action.contact):
             return rest_for(self._lane.folds.state, ("key",), now)
         until = min(action.until, now + HELD_POLL)
         return replace(action, start=tuple(start), until=until, awaits_key=bool(held))
@@ -116,7 +168,8 @@ class StartGate:
         slot = self._slots.get(begin.call_id)
         if slot is None:
             call = self._call(begin.call_id)
-            slot = self._executor.slot_for(call, begin, self._lane.folds.wakeup.set)
+            folds = self._lane.folds
+            slot = self._executor.slot_for(call, begin, folds.state.tenant, folds.wakeup.set)
             if slot is None:
                 return True
             self._slots[begin.call_id] = slot
@@ -157,13 +210,14 @@ class StartGate:
         waiting = {call_id: p.again_at for call_id, p in permits.items() if not p.granted}
         if not waiting:
             return action
-        now = self._lane.now()
+        now = self._lane.earliest()
         again_at = min((at for at in waiting.values() if at), default=0)
         others: tuple[str, ...] = ("limit",)
         if isinstance(action, RunTools):
             others = ("limit", "key") if action.awaits_key else others
             start = tuple(begin for begin in action.start if begin.call_id not in waiting)
-            if start or action.report or action.running or self._waiting_for_slots:
+            goes_on = action.report or action.running or action.contact
+            if start or goes_on or self._waiting_for_slots:
                 until = min(action.until, again_at or action.until, now + PERMIT_POLL)
                 return replace(action, start=start, until=until)
         return rest_for(self._lane.folds.state, others, now, again_at)

@@ -9,14 +9,15 @@ import asyncio
 import os
 import socket
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 
 from outlast.clock import Clock
+from outlast.core.instant import date_of, seconds
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
-from outlast.engine.lane_folds import LaneLost
+from outlast.engine.lane_folds import HistoryChanged, LaneLost
 from outlast.engine.lane_runner import LaneRunner
 from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.maintenance import (
@@ -32,23 +33,41 @@ from outlast.errors import StoreError
 from outlast.log_context import enter, get_logger
 from outlast.store import Claim, Store, WorkerInfo
 
+LANE_OVERHEAD = 16 * 1024
+"""About how many bytes a lane takes besides its texts."""
+
 
 class LaneCache:
-    """The most recent `size` lanes."""
+    """The most recent lanes, of about `size` bytes all together.
+
+    A lane counts as much as its session's log: nearly all that is kept of it are the log's texts,
+    and measuring the objects themselves would cost more than folding them anew.
+    """
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self._free = size
         self._lanes: OrderedDict[tuple[str, str], OwnedLane] = OrderedDict()
 
     def keep(self, lane: OwnedLane) -> None:
+        self._drop((lane.session_id, lane.name))
         self._lanes[lane.session_id, lane.name] = lane
-        while len(self._lanes) > self._size:
-            self._lanes.popitem(last=False)
+        self._free -= cost_of(lane)
+        while self._free < 0:
+            self._drop(next(iter(self._lanes)))
 
     def take(self, session_id: str, lane: str, number: int) -> OwnedLane | None:
         """Return the lane as it was given back, if nothing was written to it since."""
-        kept = self._lanes.pop((session_id, lane), None)
+        kept = self._drop((session_id, lane))
         return kept if kept and kept.number == number else None
+
+    def _drop(self, key: tuple[str, str]) -> OwnedLane | None:
+        if lane := self._lanes.pop(key, None):
+            self._free += cost_of(lane)
+        return lane
+
+
+def cost_of(lane: OwnedLane) -> int:
+    return LANE_OVERHEAD + lane.size
 
 
 log = get_logger("outlast.engine")
@@ -66,7 +85,8 @@ def own_version() -> str:
 class Worker:
     """Runs lanes of the agents in `executors`. As a service it looks for lanes to claim.
 
-    `keep_lease` makes what renews its lease.
+    `keep_lease` makes what renews its lease. Turns of a session with more than `session_bytes`
+    fail; 0 is any number. `counts` says what is counted elsewhere in the worker's process.
     """
 
     def __init__(
@@ -76,20 +96,23 @@ class Worker:
         clock: Clock,
         settings: WorkerSettings,
         keep_lease: type[LeaseKeeper] = LeaseKeeper,
+        session_bytes: int = 0,
+        counts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.name = settings.name or clock.new_id("wrk")
-        self.interval = settings.poll
+        self.interval = seconds(settings.poll)
         self._store = store
         self._executors = executors
         self._clock = clock
         self._settings = settings
-        self._counters = WorkerCounters(store.counts)
+        self._counters = WorkerCounters(store.counts, counts)
         self._most = {n: e.policy.at_once for n, e in executors.items() if e.policy.at_once}
         self._lane_cache = LaneCache(settings.lane_cache)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
         self._keep_lease = keep_lease
+        self._session_bytes = session_bytes
         self._lease_keeper: LeaseKeeper | None = None
         self._claiming = ServiceLoop("claim", self, clock)
         self._services = [self._claiming, *self._maintenance()]
@@ -100,9 +123,11 @@ class Worker:
     def _maintenance(self) -> list[ServiceLoop]:
         services: dict[str, Service] = {
             "dead worker detector": DeadWorkerDetector(
-                self._store, self._settings.watch, self._claiming.hint
+                self._store, seconds(self._settings.watch), self._claiming.hint
             ),
-            "arrival poller": ArrivalPoller(self._store, self._settings.poll, self._running),
+            "arrival poller": ArrivalPoller(
+                self._store, seconds(self._settings.poll), self._running
+            ),
             "orphan eraser": OrphanEraser(self._store),
             "stale permit reaper": StalePermitReaper(self._store),
         }
@@ -165,10 +190,11 @@ class Worker:
 
     async def _until_handed_back(self) -> None:
         """Wait for the lanes to be handed back; a store that is away cannot hold us for ever."""
-        patience = self._settings.grace + self._settings.stop_grace + self._settings.rest
+        given = self._settings
+        timeout = seconds(given.grace) + seconds(given.stop_grace) + seconds(given.rest)
         tasks = list(self._tasks.values())
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=patience)
+            _, late = await asyncio.wait(tasks, timeout=timeout)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -180,19 +206,20 @@ class Worker:
             worker=self.name,
             host=socket.gethostname(),
             pid=os.getpid(),
-            started_at=self._clock.now(),
+            started_at=date_of(self._store.clock.date()),
             version=own_version(),
             concurrency=self._settings.concurrency,
             agents=tuple(self._executors),
             lanes=self._settings.lanes,
             at_once=self._most,
+            liveness_address=self._settings.liveness_address,
         )
-        asked_at = self._clock.monotonic()
-        lease = await self._store.work.enlist(info, int(self._settings.lease * 1000))
+        asked_at = self._clock.boottime()
+        lease = await self._store.work.enlist(info, int(seconds(self._settings.lease) * 1000))
         self._lease_keeper = self._keep_lease(
             self.name,
             lease,
-            self._settings.lease,
+            seconds(self._settings.lease),
             self._clock,
             self._declared_dead,
             self._lapsed,
@@ -242,7 +269,7 @@ class Worker:
                 return await self._enlist()
             except StoreError as error:
                 self._warn("the worker could not be enlisted", error)
-                await asyncio.sleep(self._settings.poll)
+                await asyncio.sleep(seconds(self._settings.poll))
 
     def _warn(self, phrase: str, error: StoreError) -> None:
         log.warning(phrase, extra={"worker": self.name, "code": error.code})
@@ -256,7 +283,7 @@ class Worker:
         """Wait until something new may begin: a worker taken for dead gets another lease."""
         assert self._lease_keeper is not None
         while not self._lease_keeper.is_confirmed:  # noqa: ASYNC110 - a thread confirms
-            await asyncio.sleep(self._settings.lease / 100)
+            await asyncio.sleep(seconds(self._settings.lease) / 100)
 
     # Lanes
 
@@ -277,7 +304,7 @@ class Worker:
 
     async def run_once(self) -> int:
         """Claim the lanes that are ready, as far as there is room; return how many those were."""
-        self.interval = self._settings.poll
+        self.interval = seconds(self._settings.poll)
         await self._until_confirmed()
         enter(worker=self.name)
         free = self._settings.concurrency - len(self._tasks)
@@ -295,7 +322,7 @@ class Worker:
         for claim in claims:
             self._begin(claim)
         if len(claims) < free:
-            now = self._clock.now()
+            now = self._store.clock.earliest()
             if ready_at := await self._store.work.next_ready_at(now):
                 self.interval = min(self.interval, (ready_at - now) / 1000)
         return len(claims)
@@ -333,26 +360,42 @@ class Worker:
                 self._clock,
                 self._settings,
                 self._confirmation,
+                self._session_bytes,
             )
             self._runners[claim.session_id][claim.lane] = runner
             if self._stopping:
                 runner.stop()
             await runner.run()
-            self._lane_cache.keep(lane)
+            if not lane.folds.is_outline:
+                self._lane_cache.keep(lane)
+        except HistoryChanged:
+            log.warning("the database has lost a part of a session's log, which is read anew")
         except LaneLost:
             log.info("a lane was taken over by another worker")
             # Not claimed again at once: two workers that take each other for dead would take
             # the lane from each other again and again.
-            await asyncio.sleep(self._clock.jitter(self._settings.poll / 10))
+            await asyncio.sleep(self._clock.jitter(seconds(self._settings.poll) / 10))
         except Exception:
             log.exception("a lane cannot go on; it is tried again")
-            await asyncio.sleep(self._settings.rest)
+            await asyncio.sleep(seconds(self._settings.rest))
 
     async def _open(self, claim: Claim) -> OwnedLane:
         lane = self._lane_cache.take(claim.session_id, claim.lane, claim.number)
         if lane:
-            await lane.renew(claim, self.name)
-            return lane
+            try:
+                await lane.renew(claim, self.name)
+            except HistoryChanged:
+                log.warning("the database has lost a part of a session's log, which is read anew")
+            else:
+                return lane
         lane = OwnedLane(claim, self.name, self._store, self._clock, self._counters)
-        await lane.folds.load()
+        if self._may_be_too_much(claim):
+            await lane.folds.load_outline()
+        else:
+            await lane.folds.load()
         return lane
+
+    def _may_be_too_much(self, claim: Claim) -> bool:
+        """Say whether reading a lane might take this worker down as it did others."""
+        has_killed = claim.deaths >= self._executors[claim.agent].policy.max_crashes
+        return has_killed or 0 < self._session_bytes < claim.size

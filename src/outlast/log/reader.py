@@ -7,19 +7,19 @@ that may stand on a record which the reader does not see.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.cursor import BEGINNING, Cursor
 from outlast.core.event import Deltas, Event, present, requested_args
-from outlast.core.message import Part, Text, ToolCall
+from outlast.core.message import Message, Part, Text, ToolCall
 from outlast.core.record import Entry, Failure, Tokens
-from outlast.core.view import whole_parts
-from outlast.errors import CursorAhead, InvalidInput
+from outlast.core.view import View, whole_parts
 from outlast.store import LogStore, Store
+from outlast.store.refusal import cursor_ahead, history_gone
 
 POLL = 1.0
 PAGE = 500
@@ -90,66 +90,80 @@ class EntriesBefore:
         return self._page.pop()
 
 
-def check_cursor(after: Any) -> int:
-    """Return what was read up to, if it can be that."""
-    if not isinstance(after, int) or after < 0:
-        raise InvalidInput(
-            f"a cursor is the offset of an event, or 0 for all of them, not {after!r}"
-        )
-    return after
+async def confirm(log: LogStore, session_id: str, cursor: Cursor) -> Cursor:
+    """Return a cursor with its checksum; refuse one of another history than the log's."""
+    if not cursor.offset:
+        return BEGINNING
+    page = await log.read(session_id, cursor.offset, 1)
+    if cursor.checksum and cursor.checksum != page.checksum:
+        raise history_gone(session_id, cursor.offset)
+    return Cursor(cursor.offset, page.checksum)
 
 
 class EventReader:
-    """Turns pages of a session's log into events."""
+    """Turns pages of a session's log into events.
+
+    Each page is compared with the one before: a log that is another one now is HistoryGone.
+    """
 
     def __init__(
-        self, store: Store, session_id: str, after: int, internals: bool, *, limit: int = PAGE
+        self,
+        store: Store,
+        session_id: str,
+        after: Cursor,
+        internals: bool,
+        *,
+        limit: int = PAGE,
     ) -> None:
-        self.cursor = after
+        self.cursor, self._checksum = after
         self._store = store
         self._session_id = session_id
         self._internals = internals
-        self._limit = limit
+        self.limit = limit
         self.is_at_end = False
-        self._has_read = False
+        self._is_confirmed = not self._checksum
         self._deltas: Deltas = {}
         self._began: dict[tuple[str, int], int] = {}
         self._args: dict[str, str] = {}
 
     def check(self, end: int) -> None:
         """Refuse a cursor that the log has not reached: it belongs to another history."""
-        if self.cursor > end and not self._has_read:
-            raise CursorAhead(
-                f"the cursor {self.cursor} is beyond the log's end at {end}: "
-                "was the database restored from a backup? read again from 0",
-                cursor=self.cursor,
-                end=end,
-            )
+        if self.cursor > end:
+            raise cursor_ahead(self._session_id, self.cursor, end)
+
+    def is_behind(self, end: int) -> bool:
+        """Whether there is something to read in a log that ends there, or to compare with it."""
+        return self.cursor < end or not self._is_confirmed
 
     async def next_page(self) -> list[Event]:
         """Return the events after the cursor, and move it behind all that was read."""
-        page = await self._store.log.read(self._session_id, self.cursor, self._limit)
+        page = await self._store.log.read(self._session_id, self.cursor, self.limit)
+        if self._checksum and page.checksum != self._checksum:
+            raise history_gone(self._session_id, self.cursor)
+        self._is_confirmed = True
         events = [await self._event(entry) for entry in page.entries if entry.offset > self.cursor]
-        self.cursor = max(self.cursor, page.cursor)
+        if page.entries:
+            self.cursor, self._checksum = page.cursor, page.entries[-1].checksum
         self.is_at_end = self.cursor >= page.end
-        self._has_read = True
         return [event for event in events if event is not None]
 
     async def _event(self, entry: Entry) -> Event | None:
         record = entry.record
         whole: dict[int, str] = {}
+        before = ""
         if isinstance(record, r.MessageDelta | r.ReasoningDelta):
             self._note(entry, record)
         elif isinstance(record, r.MessageAborted):
             self._forget(record)
         elif isinstance(record, r.MessageCompleted):
             whole = await self._whole(entry, record)
+            before = await said_before(self._store, self._session_id, entry.offset, record)
             self._args.update(requested_args(record))
         elif isinstance(record, r.ToolRequested) and record.call_id not in self._args:
             self._args |= await read_args(self._store, self._session_id, entry.offset)
         if type(record).internal and not self._internals:
             return None
-        event = replace(present(entry, whole, self._args), session_id=self._session_id)
+        event = replace(present(entry, whole, self._args, before), session_id=self._session_id)
         if isinstance(record, r.ToolRequested):
             self._args.pop(record.call_id, None)
         return event
@@ -199,6 +213,21 @@ async def read_args(store: Store, session_id: str, before: int) -> dict[str, str
     return {}
 
 
+async def read_messages(store: Store, session_id: str, lane: str) -> AsyncGenerator[Message, None]:
+    """Give a lane's conversation message by message, about a page of the log in memory at once."""
+    view, cursor, given = View(), 0, 0
+    while True:
+        page = await store.log.read(session_id, cursor)
+        view.see_all(page.entries, lane)
+        for message in view.messages[given:]:
+            yield message
+        del view.messages[:-1]  # the last one says how the next begins
+        given = len(view.messages)
+        if page.cursor <= cursor:
+            return
+        cursor = page.cursor
+
+
 class Outcome(Struct, frozen=True):
     """The outcome of a turn: how it ended, its answer's text or typed output, and its cost."""
 
@@ -237,9 +266,9 @@ async def completed(
     store: Store, session_id: str, end: r.TurnCompleted, offset: int, answer: r.MessageCompleted
 ) -> Outcome:
     texts = await read_deltas(store, session_id, offset, answer) if answer.streamed else {}
-    parts = whole_parts(answer, texts)
-    text = await said_before(store, session_id, offset, answer)
-    text += "".join(part.text for part in parts if isinstance(part, Text))
+    before = await said_before(store, session_id, offset, answer)
+    parts = whole_parts(answer, texts, before)
+    text = "".join(part.text for part in parts if isinstance(part, Text))
     return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=end.usage)
 
 

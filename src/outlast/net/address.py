@@ -13,18 +13,32 @@ from outlast.errors import AddressRefused, InvalidUrl
 LONGEST = 2048
 SCHEMES = ("http", "https")
 
-METADATA = (
-    *(ip_address("169.254.169.254"), ip_address("168.63.129.16"), ip_address("100.100.100.200")),
-    *(ip_address("192.0.0.192"), ip_address("fd00:ec2::254"), ip_address("fd20:ce::254")),
+METADATA = tuple(
+    map(
+        ip_network,
+        (
+            "168.63.129.16",  # Azure
+            "100.100.100.200",  # Alibaba
+            "192.0.0.192",  # Oracle, classic
+            "fd00:ec2::/32",  # AWS: instance metadata, pod identities, names, time
+            "fd20:ce::254",  # Google
+            "fd00:c1::a9fe:a9fe",  # Oracle
+            "fd00:42::42",  # Scaleway
+            "fd00:a9fe:a9fe::1",  # Akamai
+            "fd00:100::100:200",  # Alibaba
+        ),
+    )
 )
-"""The metadata services of clouds, which serve secrets; some look public, others private."""
+"""The metadata services of clouds, which serve secrets; some look public, others private. The
+link-local ones (169.254.0.0/16, fe80::/10) are never called anyway."""
 
 NOT_GLOBAL = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 """Reserved after this Python's tables were made, or missing from them."""
 
 GLOBAL_V6 = ip_network("2000::/3")
-EMBEDS_V4 = (ip_network("64:ff9b::/96"), ip_network("::/96"))
-"""Prefixes before an IPv4 address in the last four bytes: NAT64, and the old IPv4-compatible."""
+EMBEDS_V4 = (ip_network("64:ff9b::/96"), ip_network("::/96"), ip_network("::ffff:0:0:0/96"))
+"""Prefixes before an IPv4 address in the last four bytes: NAT64, the old IPv4-compatible, and
+IPv4-translated."""
 
 
 def check_url(url: str, *, allow_private: bool = False) -> None:
@@ -38,6 +52,8 @@ def check_url(url: str, *, allow_private: bool = False) -> None:
     except (AttributeError, TypeError, ValueError):  # the first two: it is no text at all
         raise InvalidUrl("this is no valid URL: write https://host/path") from None
     host = parts.hostname or ""
+    if "%" in host:
+        raise InvalidUrl("a URL to be called has no zone and no escape in its host")
     if is_local_name(host) and not allow_private:
         raise refused(host)
     if is_address(host):
@@ -78,8 +94,12 @@ def is_local_name(host: str) -> bool:
 
 
 def check_address(address: str, *, allow_private: bool = False) -> None:
-    """Refuse an address unless it is public, or private and those are allowed."""
-    kind = kind_of(ip_address(address))
+    """Refuse an address unless it is public, or private and those are allowed.
+
+    One with a zone (`fd00::1%eth0`) is refused: it names an interface of this machine, and no
+    address with a zone equals the same one in a list.
+    """
+    kind = "never" if "%" in address else kind_of(ip_address(address))
     if kind == "never" or (kind == "private" and not allow_private):
         raise refused(address, never=kind == "never")
 
@@ -94,7 +114,7 @@ def refused(address: str, *, never: bool = False) -> AddressRefused:
 
 def kind_of(ip: IPv4Address | IPv6Address) -> str:
     """Return whether an address is `public`, `private`, or `never` to be called."""
-    if ip in METADATA:
+    if any(ip in network for network in METADATA):
         return "never"
     return kind_of_v4(ip) if isinstance(ip, IPv4Address) else kind_of_v6(ip)
 

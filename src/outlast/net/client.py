@@ -75,9 +75,9 @@ class GuardedClient:
         addresses = await self._addresses(target)
         # One client per name: a pool knows connections by their address, and one that was
         # verified for another name must not be used for this one.
-        patience = httpx.Timeout(self._timeout, connect=self._timeout / (len(addresses) + 1))
+        timeouts = httpx.Timeout(self._timeout, connect=self._timeout / (len(addresses) + 1))
         client = httpx.AsyncClient(
-            verify=self._tls, trust_env=False, follow_redirects=False, timeout=patience
+            verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeouts
         )
         async with client:
             yield ReceiverConnection(client, target, addresses, self._timeout)

@@ -11,9 +11,9 @@ from binascii import Error as NotBase64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from outlast.clock import Clock
+from outlast.core.instant import Span, seconds
+from outlast.core.json_text import JsonRefused, parse_json
 from outlast.errors import InvalidDefinition, InvalidSignature
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
@@ -21,6 +21,8 @@ VERSION = "v1"
 PREFIX = "whsec_"
 SHORTEST = 16
 LONGEST_TIMESTAMP = 12
+TOLERANCE = 300.0
+"""Seconds between the clocks of a sender and a receiver, and the age that a webhook may have."""
 
 Secrets = str | Sequence[str]
 
@@ -35,7 +37,7 @@ def verify(
     secret: Secrets,
     headers: Mapping[str, str],
     body: bytes | str,
-    tolerance: float = 300,
+    tolerance: Span = TOLERANCE,
     clock: Clock | None = None,
 ) -> dict[str, Any]:
     """Return the content of a webhook, if it was signed with the secret or one of several.
@@ -45,12 +47,20 @@ def verify(
     later. Raises InvalidSignature; answer that with 401.
     """
     raw = body.encode() if isinstance(body, str) else body
+    check_signature(secret, headers, raw, seconds(tolerance), (clock or Clock()).now() // 1000)
+    return decoded(raw)
+
+
+def check_signature(
+    secret: Secrets, headers: Mapping[str, str], body: bytes, tolerance: float, now: int
+) -> None:
+    """Raise InvalidSignature unless a body was signed within so many seconds of `now`."""
     given = {name.lower(): value for name, value in headers.items()}
     message_id, timestamp = header(given, ID), header(given, TIMESTAMP)
-    check_age(timestamp, tolerance, (clock or Clock()).now() // 1000)
+    check_age(timestamp, tolerance, now)
     offered = header(given, SIGNATURE).encode(errors="replace").split()
     wanted = [
-        f"{VERSION},{digest(key, message_id, timestamp, raw)}".encode() for key in keys_of(secret)
+        f"{VERSION},{digest(key, message_id, timestamp, body)}".encode() for key in keys_of(secret)
     ]
     # All are compared, so that the duration does not tell which one nearly fits.
     fits = [hmac.compare_digest(w, o) for w in wanted for o in offered]
@@ -58,7 +68,6 @@ def verify(
         raise InvalidSignature(
             "no signature fits: compare the secret on both sides, and verify the body as it came"
         )
-    return decoded(raw)
 
 
 def header(given: Mapping[str, str], name: str) -> str:
@@ -80,9 +89,12 @@ def check_age(timestamp: str, tolerance: float, now: int) -> None:
 
 def decoded(body: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InvalidSignature("the body is signed, but no JSON object") from None
+        value = parse_json(body.decode())
+    except (JsonRefused, UnicodeDecodeError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidSignature("the body is signed, but no JSON object")
+    return value
 
 
 def digest(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:

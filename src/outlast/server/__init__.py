@@ -1,9 +1,23 @@
 """The HTTP server: routes, streams, authentication. `asgi.create` makes it of an app.
 
-Names imported here need nothing of the extra `server`; the other modules do.
+Names imported here need nothing of the extra `server`; the other modules do. `refusal_of` is
+imported when it is asked for.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from outlast.server.principal import Principal
 from outlast.server.settings import ServerSettings
 
-__all__ = ["Principal", "ServerSettings"]
+if TYPE_CHECKING:
+    from outlast.server.error import refusal_of
+
+__all__ = ["Principal", "ServerSettings", "refusal_of"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "refusal_of":
+        from outlast.server.error import refusal_of
+
+        return refusal_of
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from starlette.types import Scope
 
-FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+FORWARDED = re.compile(
+    rb"(?:x-)?(?:original-)?forwarded(?:-.*)?|via|cdn-loop|x-varnish"
+    rb"|x-original-(?:for|host|proto|url)|x-envoy-.*|x-arr-.*|x-remote-addr"
+    rb"|(?:.*-)?(?:client|connecting|socket|source|remote|proxyuser|real|user)-?ip(?:v6)?"
+    rb"|(?:cf|fly|fastly|x-appengine|x-azure|x-vercel|x-nf)-.*"
+    rb"|x-amzn-trace-id|x-amz-cf-id|x-cloud-trace-context"
+)
+"""Headers by which proxies, load balancers and networks say that they pass a request on."""
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?")
 
 
@@ -43,9 +50,14 @@ def is_loopback(host: str) -> bool:
 def is_local(scope: Scope) -> bool:
     """Whether a request comes from this machine, over an address that no other can reach."""
     client, server = scope.get("client"), scope.get("server")
-    if not client or not server or any(key.lower() in FORWARDED for key, _ in scope["headers"]):
+    if not client or not server or is_forwarded(scope):
         return False
     return is_loopback(client[0]) and is_loopback(server[0])
+
+
+def is_forwarded(scope: Scope) -> bool:
+    """Whether a request says that it was passed on, by any of the names that are known for it."""
+    return any(FORWARDED.fullmatch(key.lower()) for key, _ in scope["headers"])
 
 
 def is_allowed(host: str, patterns: Iterable[str]) -> bool:

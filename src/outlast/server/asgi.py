@@ -91,7 +91,7 @@ def create(app: Outlast, settings: ServerSettings | None = None) -> FastAPI:
 
 def middleware(app: Outlast, settings: ServerSettings) -> list[Middleware]:
     """Return what a request passes, from the outside in."""
-    found = [Middleware(RequestLimitMiddleware, settings=settings)]
+    found = [Middleware(RequestLimitMiddleware, settings=settings, clock=app.clock)]
     if settings.cors_origins:
         found.append(
             Middleware(
@@ -114,7 +114,7 @@ def life(backend: ServerBackend) -> Callable[[FastAPI], Any]:
             try:
                 yield
             finally:
-                backend.feeds.close()
+                backend.close()
 
     return lifespan
 

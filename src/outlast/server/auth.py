@@ -24,7 +24,7 @@ from outlast.server.body import in_time
 from outlast.server.error import ErrorResponse, refusal_of
 from outlast.server.key import find_principal
 from outlast.server.limit import PROBES, RateLimiter, unknown_host
-from outlast.server.principal import LOCAL, Principal
+from outlast.server.principal import LOCAL, PRINCIPAL, Principal, caller
 from outlast.server.settings import ServerSettings
 from outlast.store import Store
 
@@ -36,7 +36,6 @@ RETURNS = re.compile(r"/v1/connections/[^/]*/callback")
 CHANNELS = re.compile(r"/v1/channels/[^/]*")
 """Where channels take in what is said elsewhere; each verifies that itself."""
 
-PRINCIPAL = "outlast_principal"
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 
@@ -69,7 +68,7 @@ class AuthMiddleware:
         await inside(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> Principal:
-        if found := await self._ask_user(scope):
+        if found := await ask_authenticate(self._settings, scope):
             if scope["method"] not in SAFE:
                 self._check_origin(scope)  # it may be known by a cookie, which any page sends
             return found
@@ -82,19 +81,6 @@ class AuthMiddleware:
             raise unauthenticated("this needs a key")
         self._check_page(scope)
         return LOCAL
-
-    async def _ask_user(self, scope: Scope) -> Principal | None:
-        if self._settings.authenticate is None:
-            return None
-        found = self._settings.authenticate(Request(scope))
-        principal = await found if isawaitable(found) else found
-        if principal is None:
-            return None
-        if not isinstance(principal, Principal):
-            raise InvalidDefinition("`authenticate` returns a Principal or None")
-        check_id("tenant", principal.tenant)
-        check_who("principal", principal.name)
-        return principal
 
     def _check_page(self, scope: Scope) -> None:
         """Let no web page in that a browser on this machine shows, unless it was named."""
@@ -127,15 +113,25 @@ class AuthMiddleware:
             )
 
 
+async def ask_authenticate(settings: ServerSettings, scope: Scope) -> Principal | None:
+    """Return whose request this is by the app's own `authenticate`, if it has one and it knows."""
+    if settings.authenticate is None:
+        return None
+    found = settings.authenticate(Request(scope))
+    principal = await found if isawaitable(found) else found
+    if principal is None:
+        return None
+    if not isinstance(principal, Principal):
+        raise InvalidDefinition("`authenticate` returns a Principal or None")
+    check_id("tenant", principal.tenant)
+    check_who("principal", principal.name)
+    return principal
+
+
 def is_open(path: str) -> bool:
     if path in OPEN or path.startswith(CALLBACKS):
         return True
     return any(known.fullmatch(path) for known in (RETURNS, CHANNELS))
-
-
-def caller(principal: Principal) -> str:
-    """Name whose limits a request counts against."""
-    return principal.key_id or f"{principal.tenant}/{principal.name}"
 
 
 def bearer(given: list[str]) -> str:

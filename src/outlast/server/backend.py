@@ -6,6 +6,7 @@ that there is none.
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,21 +15,27 @@ from fastapi import Request
 from outlast.app import Outlast
 from outlast.clock import Clock
 from outlast.core.index import PEOPLE, RELAYED
+from outlast.core.instant import seconds
 from outlast.core.name import MAX_ID, is_storable
 from outlast.errors import StoreError, StoreUnavailable, UnknownRequest, UnknownSession
-from outlast.server.auth import caller, principal_of
+from outlast.log_context import get_logger
+from outlast.server.auth import ask_authenticate, principal_of, unauthenticated
 from outlast.server.body import in_time
 from outlast.server.error import ErrorResponse
 from outlast.server.key import find_key
 from outlast.server.limit import StreamLimiter
-from outlast.server.principal import LOCAL, Principal
+from outlast.server.principal import LOCAL, Principal, caller
 from outlast.server.settings import ServerSettings
 from outlast.server.stream.feed import SessionFeeds
 from outlast.session import Session
 from outlast.store import RequestInfo, SessionInfo, Store
 
+log = get_logger("outlast.server")
+
 FRESH = 1.0
-PATIENCE = 2.0
+TIMEOUT = 2.0
+PARSERS = 2
+"""Threads on which large bodies are read: they share one interpreter, so more would not help."""
 NOBODY = "ses_nobody"
 """A session that does not exist; asking for it is the cheapest question there is."""
 
@@ -53,7 +60,7 @@ class Readiness:
 
     async def _ask(self) -> bool:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self._store.listing.session(NOBODY)
         except (StoreError, TimeoutError):
             return False
@@ -66,21 +73,23 @@ class ServerBackend:
     def __init__(self, app: Outlast, settings: ServerSettings) -> None:
         self.app = app
         self.settings = settings
-        self.heartbeat = settings.heartbeat
+        self.heartbeat = seconds(settings.heartbeat)
         self.streams = StreamLimiter(settings.max_streams_per_key)
         self.readiness = Readiness(app.store, app.clock)
         self.feeds = SessionFeeds(app.store, app.clock)
+        self.threads = ThreadPoolExecutor(PARSERS, thread_name_prefix="outlast-body")
 
-    def principal(self, request: Request, scope: str = "") -> Principal:
-        """Return the calling principal, or refuse it if it lacks the scope."""
+    def principal(self, request: Request, *scopes: str) -> Principal:
+        """Return the calling principal, or refuse it if it has none of the scopes."""
         principal = principal_of(request)
-        if scope and not principal.may(scope):
+        if scopes and not any(principal.may(scope) for scope in scopes):
+            needed = " or ".join(scopes)
             raise ErrorResponse(
                 403,
                 "MISSING_SCOPE",
-                f"this needs the scope {scope}",
+                f"this needs the scope {needed}",
                 hint="`outlast keys create --scopes` makes a key with other scopes.",
-                scope=scope,
+                scope=needed,
             )
         return principal
 
@@ -134,20 +143,45 @@ class ServerBackend:
         finally:
             self.streams.leave(name)
 
-    async def still_valid(self, principal: Principal) -> bool:
-        """Say whether the principal's key is still valid, as far as the store can tell."""
-        if not principal.key_id:
-            return True
+    async def check_still_valid(self, request: Request) -> None:
+        """Refuse a caller that has waited, and whose key or login has ended meanwhile."""
+        if not await self.still_valid(request):
+            raise unauthenticated("the key was revoked, or the login has ended")
+
+    async def still_valid(self, request: Request) -> bool:
+        """Say whether a request would still be let in, as far as that can be told now."""
+        principal = principal_of(request)
         try:
-            key = await find_key(self.app.store, principal.key_id)
-        except StoreUnavailable:
+            if principal.key_id:
+                key = await find_key(self.app.store, principal.key_id)
+                return key is not None and not key.revoked_at
+            if self.settings.authenticate is None:
+                return True
+            found = await in_time(
+                ask_authenticate(self.settings, request.scope), seconds(self.settings.timeout)
+            )
+        except (StoreUnavailable, ErrorResponse):
             return True  # nothing new can be read now, either
-        return key is not None and not key.revoked_at
+        except Exception:
+            log.exception("`authenticate` has failed for a stream that is open")
+            return False
+        return found is not None and is_as_before(found, principal)
+
+    def close(self) -> None:
+        """Cut all streams, and read no more bodies."""
+        self.feeds.close()
+        self.threads.shutdown(wait=False)
 
     def url(self, request: Request, path: str) -> str:
         """Return where something is found: as seen from outside, if that is known."""
         root = self.app.public_url or str(request.scope.get("root_path", ""))
         return f"{root.rstrip('/')}/v1{path}"
+
+
+def is_as_before(found: Principal, principal: Principal) -> bool:
+    """Whether a caller is the one that it was, and may do all that it did."""
+    same = (found.tenant, found.name) == (principal.tenant, principal.name)
+    return same and all(found.may(scope) for scope in principal.scopes)
 
 
 def is_id(text: str) -> bool:

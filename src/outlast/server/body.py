@@ -1,4 +1,4 @@
-"""Bodies as they come in: JSON that is strictly JSON, and nothing else.
+"""Bodies as they come in: read once the caller may send them, strictly JSON, of bounded size.
 
 Also the time that a request may take, counted from when its body is here.
 """
@@ -6,15 +6,17 @@ Also the time that a request may take, counted from when its body is here.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
-import msgspec
 from fastapi import Request, Response
+from fastapi.params import Security
 from fastapi.routing import APIRoute
+from msgspec import Struct
 
+from outlast.core.instant import Span, seconds
+from outlast.core.json_text import JsonRefused, read_json
 from outlast.server.error import ErrorResponse, unavailable
 
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
@@ -23,55 +25,69 @@ T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
+LARGE = 256 * 1024
+"""Bytes from which on a body is read on another thread, so that other requests go on."""
+
+
 def decode(raw: bytes) -> Any:
-    """Return JSON as a value: whole, in UTF-8, every name once in its object."""
+    """Return JSON as a value, or refuse the request."""
     try:
-        value = msgspec.json.decode(raw)
-        json.loads(raw, object_pairs_hook=refuse_repeats)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise malformed(error) from None
-    return value
-
-
-def refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse a repeated name: parsers disagree on whether the first or the last value counts."""
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise ValueError(f"the name {name[:50]!r} stands twice in one object")
-        seen.add(name)
-
-
-def malformed(error: Exception) -> ErrorResponse:
-    what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return ErrorResponse(400, "INVALID_JSON", f"the body is not JSON: {what}")
+        return read_json(raw)
+    except JsonRefused as why:
+        raise ErrorResponse(400, "INVALID_JSON", f"the body is not JSON: {why}") from None
 
 
 class JsonRequest(Request):
     """A request whose body, if any, is JSON."""
 
     async def json(self) -> Any:
-        return decode(await self.body())
+        raw = await self.body()
+        if len(raw) < LARGE:
+            return decode(raw)
+        threads = self.app.state.backend.threads
+        return await asyncio.get_running_loop().run_in_executor(threads, decode, raw)
 
 
 class JsonRoute(APIRoute):
-    """A route that takes no other body than JSON, and answers in time."""
+    """A route that takes no other body than JSON, and answers in time.
+
+    FastAPI reads and decodes a body before it looks at anything else. Here the caller's scope is
+    looked at first: one that may not send a body does not have it read.
+    """
 
     is_timed: ClassVar[bool] = True
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
         takes_body = self.body_field is not None
+        scopes = scopes_of(self.endpoint)
 
         async def checked(given: Request) -> Response:
             request = JsonRequest(given.scope, given.receive)
+            backend = request.app.state.backend
+            if scopes:
+                backend.principal(request, *scopes)
             if takes_body and await request.body():
                 check_type(request)
             if not self.is_timed:
                 return await handle(request)
-            return await in_time(handle(request), request.app.state.backend.settings.timeout)
+            return await in_time(handle(request), backend.settings.timeout)
 
         return checked
+
+
+class AnyScope(Struct, frozen=True):
+    """Marks the caller of a route that takes several kinds of bodies, each with its own scope."""
+
+    scopes: tuple[str, ...]
+
+
+def scopes_of(endpoint: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the scopes of which a route's caller needs one, as its parameters say it."""
+    hints = get_type_hints(endpoint, include_extras=True)
+    found = (each for hint in hints.values() for each in getattr(hint, "__metadata__", ()))
+    marks = (each for each in found if isinstance(each, Security | AnyScope))
+    return tuple(scope for mark in marks for scope in mark.scopes or ())
 
 
 class WaitingRoute(JsonRoute):
@@ -80,10 +96,10 @@ class WaitingRoute(JsonRoute):
     is_timed = False
 
 
-async def in_time(work: Awaitable[T], seconds: float) -> T:
+async def in_time(work: Awaitable[T], timeout: Span) -> T:
     """Do something that a store which is away would hold up; say so if it takes too long."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds(timeout)):
             return await work
     except TimeoutError:
         raise unavailable() from None

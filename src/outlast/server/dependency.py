@@ -6,6 +6,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from outlast.server.backend import ServerBackend
+from outlast.server.body import AnyScope
 from outlast.server.model.shape import ErrorBody
 from outlast.server.principal import ADMIN, APPROVE, INTERNALS, READ, SEND, Principal
 
@@ -53,10 +54,10 @@ async def check(
 
 
 Served = Annotated[ServerBackend, Depends(gate_of)]
-Known = Annotated[Principal, Security(check)]
 Reader = Annotated[Principal, Security(check, scopes=[READ])]
 Sender = Annotated[Principal, Security(check, scopes=[SEND])]
 Approver = Annotated[Principal, Security(check, scopes=[APPROVE])]
+SenderOrApprover = Annotated[Principal, Security(check), AnyScope((SEND, APPROVE))]
 Insider = Annotated[Principal, Security(check, scopes=[INTERNALS])]
 Admin = Annotated[Principal, Security(check, scopes=[ADMIN])]
 

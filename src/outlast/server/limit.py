@@ -8,11 +8,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outlast.clock import Clock
+from outlast.core.instant import seconds
 from outlast.log_context import get_logger
 from outlast.server.address import headers, host_of, is_allowed, path_of
 from outlast.server.error import ErrorResponse, internal
+from outlast.server.response_limit import ReaderStalled, SlicedSend, UnsentBytes
 from outlast.server.settings import ServerSettings
 
 MOST_KNOWN = 10_000
@@ -86,15 +90,20 @@ SECURITY = (
 class RequestLimitMiddleware:
     """Middleware: the outermost."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, clock: Clock) -> None:
         self._app = app
         self._settings = settings
+        self._clock = clock
+        self._unsent = UnsentBytes(settings.max_unsent_per_key, clock.monotonic)
+        self._reader_timeout = seconds(settings.reader_timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            answer = HeaderedSend(send)
+            answer = HeaderedSend(SlicedSend(scope, send, self._unsent, self._reader_timeout))
             try:
                 await self._pass(scope, receive, answer)
+            except (ClientDisconnect, ReaderStalled):
+                return  # it left before its body was whole, or takes no answer
             except Exception:
                 if answer.has_begun:
                     raise  # only cutting the connection can tell the reader
@@ -112,7 +121,9 @@ class RequestLimitMiddleware:
         except ErrorResponse as refusal:
             await refusal.response()(scope, receive, send)
         else:
-            body = CountedReceive(receive, self._settings.max_body, self._settings.body_timeout)
+            settings, monotonic = self._settings, self._clock.monotonic
+            timeout = seconds(settings.body_timeout)
+            body = CountedReceive(receive, settings.max_body, timeout, monotonic)
             await self._app(scope, body, send)
 
     def _check(self, scope: Scope) -> None:
@@ -159,13 +170,25 @@ class HeaderedSend:
         await self._send(message)
 
 
-class CountedReceive:
-    """Receives a body, with a bound on its size and on the pause between two pieces."""
+SLOWEST = 16 * 1024
+"""Bytes a second that a body has to bring at least, once its first seconds are over."""
 
-    def __init__(self, receive: Receive, most: int, timeout: float) -> None:
+
+class CountedReceive:
+    """Receives a body, with bounds on its size, on a pause in it and on its whole time.
+
+    It may pause for `timeout` seconds, and takes no longer in all than that and one second for
+    every `SLOWEST` bytes of it: a byte now and then does not keep a connection.
+    """
+
+    def __init__(
+        self, receive: Receive, most: int, timeout: float, monotonic: Callable[[], float]
+    ) -> None:
         self._receive = receive
         self._most = most
         self._timeout = timeout
+        self._monotonic = monotonic
+        self._until: float | None = None
         self._size = 0
         self._is_whole = False
 
@@ -173,13 +196,14 @@ class CountedReceive:
         if self._is_whole:
             return await self._receive()
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._time_left()):
                 message = await self._receive()
         except TimeoutError:
             raise ErrorResponse(
                 408,
                 "BODY_TIMEOUT",
-                f"nothing more of the body came for {self._timeout:g} seconds",
+                f"the body did not come in time: {self._timeout:g} seconds,"
+                f" and one more for every {SLOWEST:,} bytes",
                 headers={"Connection": "close"},
             ) from None
         self._size += len(message.get("body", b""))
@@ -187,6 +211,12 @@ class CountedReceive:
         if self._size > self._most:
             raise too_large(self._most)
         return message
+
+    def _time_left(self) -> float:
+        now = self._monotonic()
+        if self._until is None:
+            self._until = now + self._timeout
+        return min(self._timeout, self._until + self._size / SLOWEST - now)
 
 
 def check_length(length: str, most: int) -> None:

@@ -3,9 +3,11 @@
 A gauge of the store is the same whichever server is asked; a worker's counters carry its name.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from outlast.core.instant import milliseconds_at
 from outlast.engine.counters import counters_of
 from outlast.store import StoreCounts, WorkerInfo
 
@@ -15,9 +17,9 @@ GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 COUNTERS = {
     "claims": "Lanes that the worker has claimed.",
-    "takeovers": "Lanes that it took over from a worker that had died.",
     "commits": "Commits that it has written.",
     "refusals": "Commits of its that the store has refused.",
+    "blocked_loops": "How often an async tool has blocked its event loop for over a second.",
     "groups": "Transactions of its process, each with all that waited for the one before.",
     "grouped": "What they carried: grouped / groups is the group size.",
 }
@@ -42,7 +44,7 @@ def exposition(
 
 def of_store(census: StoreCounts, now: int) -> Iterator[str]:
     oldest = census.oldest_ready_at
-    waited = 0.0 if oldest is None else max(0, now - oldest) / 1000
+    waited = 0.0 if oldest is None else max(0, now - milliseconds_at(oldest)) / 1000
     yield from family(
         "outlast_queued_messages", GAUGE, "Messages that wait.", [("", {}, census.queued)]
     )
@@ -52,12 +54,34 @@ def of_store(census: StoreCounts, now: int) -> Iterator[str]:
         "How long the lane has waited for a worker that has waited longest.",
         [("", {}, waited)],
     )
-    lanes = [
-        ("", {"status": each.status, "wait": ",".join(each.wait)}, float(each.count))
-        for each in census.lanes
-    ]
+    lanes: Counter[tuple[str, str]] = Counter()
+    failed: Counter[str] = Counter()
+    for each in census.lanes:
+        lanes[each.status, ",".join(each.wait)] += each.count
+        if each.code:
+            failed[each.code] += each.count
     about = "Lanes of living sessions by status, and by what those wait for that are parked."
-    yield from family("outlast_lanes", GAUGE, about, lanes)
+    samples: list[Sample] = [
+        ("", {"status": status, "wait": wait}, float(count))
+        for (status, wait), count in lanes.items()
+    ]
+    yield from family("outlast_lanes", GAUGE, about, samples)
+    about = "Lanes that rest after a failed turn, which can be retried, by the failure's code."
+    codes = [("", {"code": code}, float(count)) for code, count in most_common(failed)]
+    yield from family("outlast_failed_lanes", GAUGE, about, codes)
+
+
+MOST_CODES = 50
+"""Codes that are told apart: some of them are chosen by users' code."""
+OTHER = "other"
+
+
+def most_common(counts: Counter[str]) -> Iterator[tuple[str, int]]:
+    """Yield the largest counts by name, and all others together."""
+    told = counts.most_common(MOST_CODES)
+    yield from told
+    if rest := counts.total() - sum(count for _, count in told):
+        yield OTHER, rest
 
 
 def of_fleet(workers: Sequence[WorkerInfo]) -> Iterator[str]:
@@ -87,6 +111,13 @@ def of_workers(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[
             if name in counters
         ]
         yield from family(f"outlast_{name}_total", COUNTER, about, samples)
+    takeovers = [
+        ("", {"worker": worker, "evidence": evidence}, float(count))
+        for worker, counters in counters_by_worker.items()
+        for evidence, count in counters.get("takeovers", {}).items()
+    ]
+    about = "Lanes that it took over, by the evidence that their owner was gone."
+    yield from family("outlast_takeovers_total", COUNTER, about, takeovers)
     tokens = [
         ("", {"worker": worker, "kind": name.removesuffix("_tokens")}, float(counters[name]))
         for worker, counters in counters_by_worker.items()

@@ -1,5 +1,8 @@
 """The principal of a request, and the scopes that say what it may do."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 READ = "read"
@@ -34,3 +37,17 @@ class Principal(Struct, frozen=True):
 
 LOCAL = Principal("default", "local", frozenset(SCOPES))
 """The caller on this machine, where no key is required."""
+
+PRINCIPAL = "outlast_principal"
+"""Where the middleware puts it into the state of a request."""
+
+
+def caller(principal: Principal) -> str:
+    """Name whose limits a request counts against."""
+    return principal.key_id or f"{principal.tenant}/{principal.name}"
+
+
+def caller_of(scope: Mapping[str, Any]) -> str:
+    """Name whose limits a request counts against; strangers have none of their own."""
+    found = scope.get("state", {}).get(PRINCIPAL)
+    return caller(found) if found else ""

@@ -17,11 +17,20 @@ from outlast.app import Outlast
 from outlast.errors import InvalidInput
 from outlast.server.address import is_loopback
 from outlast.server.asgi import create
+from outlast.server.http_connection import (
+    ConnectionLimiter,
+    HttpConnection,
+    UvicornConfig,
+    cap,
+    throttle,
+)
 from outlast.server.key import list_keys, living
 from outlast.server.settings import ServerSettings
 from outlast.server.stream.response import cut_is_no_fault
 
 BACKLOG = 2048
+ACCEPTS = 16
+"""Connections that are accepted at once, before they are counted; the backlog has the others."""
 GRACE = 10
 """Seconds that requests under way have to end when the server stops."""
 
@@ -86,18 +95,34 @@ async def listen(
     """Serve an app that is open, until `stop` is set and what was under way has ended."""
     if not is_loopback(settings.host):
         settings = replace(settings, require_key=settings.authenticate is None)
-    api = create(app, settings)
-    server = UvicornServer(configuration(api, settings), ready)
+    most = cap(settings)
+    api = create(app, replace(settings, max_streams_per_key=streams_of(settings, most)))
+    limiter = ConnectionLimiter(settings, most, app.clock.monotonic)
+
+    def started() -> None:
+        to.listen(BACKLOG)  # asyncio has set it to what is accepted at once
+        ready()
+
+    server = UvicornServer(configuration(api, settings, limiter), started)
     stopping = asyncio.create_task(stop.wait(), name="outlast server stop")
     stopping.add_done_callback(lambda _: end(server, api.state.backend.feeds.close))
+    sweeping = asyncio.create_task(limiter.run(), name="outlast server connections")
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.WARNING)
     log.addFilter(cut_is_no_fault)
+    for name in ("uvicorn.error", "asyncio", "outlast.server"):
+        logging.getLogger(name).addFilter(throttle)
     try:
         await server.serve([to])
     finally:
-        stopping.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
+        for task in (stopping, sweeping):
+            task.cancel()
+        await asyncio.gather(stopping, sweeping, return_exceptions=True)
+
+
+def streams_of(settings: ServerSettings, most: int) -> int:
+    """Return how many streams a key may have open: never all connections that there are."""
+    return min(settings.max_streams_per_key or most, most // 2)
 
 
 def end(server: uvicorn.Server, close_streams: Callable[[], None]) -> None:
@@ -106,10 +131,14 @@ def end(server: uvicorn.Server, close_streams: Callable[[], None]) -> None:
     server.should_exit = True
 
 
-def configuration(api: Callable[..., object], settings: ServerSettings) -> uvicorn.Config:
-    return uvicorn.Config(
+def configuration(
+    api: Callable[..., object], settings: ServerSettings, limiter: ConnectionLimiter
+) -> UvicornConfig:
+    return UvicornConfig(
         api,
-        http="h11",
+        limiter=limiter,
+        http=HttpConnection,
+        backlog=ACCEPTS,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -1,9 +1,10 @@
 """A session as one answer: how it stands, what each lane waits for, what it has cost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from outlast.core import record as r
 from outlast.core.index import PEOPLE, RELAYED
+from outlast.core.instant import date_or_none
 from outlast.core.lane import Lane
 from outlast.core.name import KEYED
 from outlast.core.record import Tokens
@@ -11,32 +12,51 @@ from outlast.log.explain import read_state
 from outlast.log.reader import EntriesBefore
 from outlast.server.model.request import request_out
 from outlast.server.model.session import LaneWait, SessionOut, item_fields, usage_out
-from outlast.server.model.shape import instant_or_none
+from outlast.server.model.shape import rfc3339_or_none
 from outlast.server.principal import SEND, Principal
 from outlast.session import request_of
 from outlast.store import LaneInfo, SessionInfo, Store
 
-RESTS = ("idle", "waiting", "sleeping")
+RESTS = ("idle", "waiting", "sleeping", "failed")
 DEEPEST = 100
 MOST_LOOKED_AT = 500
 """How far back in the log a wait's beginning is looked for."""
 
 
-async def portray(store: Store, info: SessionInfo, caller: Principal) -> SessionOut:
-    """Return a session as the principal may see it."""
-    states = {n.lane: await read_state(store, info.session_id, n.lane) for n in info.lanes}
-    since = await began(store, info, [n.lane for n in info.lanes if n.status in RESTS])
+async def portray(
+    store: Store, info: SessionInfo, caller: Principal, lanes_after: str | None, limit: int
+) -> SessionOut:
+    """Return a session as the principal may see it, with so many of its lanes.
+
+    How a lane stands is read lane by lane, so a session of many is told page by page.
+    """
+    lanes, next_lane = page_of(info.lanes, lanes_after, limit)
+    resting = [n for n in lanes if n.status in RESTS and not info.over]
+    states = {n.lane: await read_state(store, info.session_id, n.lane) for n in lanes}
+    since = await began(store, info, [n.lane for n in resting])
     deadlines = [state.deadline for state in states.values() if state.deadline]
     requests = await store.listing.requests(info.session_id, kinds=(*PEOPLE, RELAYED))
     return SessionOut(
-        **item_fields(info),
+        **item_fields(info, lanes),
+        next_lane=next_lane,
         continuation_token=token_of(info) if caller.may(SEND) else None,
-        waits=[wait_of(n, states[n.lane], since) for n in info.lanes if n.status in RESTS],
+        waits=[wait_of(n, states[n.lane], since) for n in resting],
         requests=[request_out(request_of(request), info.agent) for request in requests],
         usage=usage_out(total(states)),
         lineage=await lineage_of(store, info),
-        deadline=instant_or_none(min(deadlines, default=None)),
+        deadline=rfc3339_or_none(date_or_none(min(deadlines, default=None))),
     )
+
+
+def page_of(
+    lanes: Sequence[LaneInfo], after: str | None, limit: int
+) -> tuple[Sequence[LaneInfo], str | None]:
+    """Return the lanes behind one, in the order in which they were made, and where that ends."""
+    start = 0
+    if after is not None:
+        start = next((n for n, each in enumerate(lanes, 1) if each.lane == after), len(lanes))
+    page = lanes[start : start + limit]
+    return page, page[-1].lane if page and start + limit < len(lanes) else None
 
 
 async def lineage_of(store: Store, info: SessionInfo) -> list[str]:
@@ -59,8 +79,8 @@ def wait_of(info: LaneInfo, state: Lane, since: Mapping[str, int]) -> LaneWait:
         lane=info.lane,
         status=info.status,
         wait=list(state.waiting) or ["message"],
-        since=instant_or_none(since.get(info.lane)),
-        until=instant_or_none(info.ready_at if info.status != "idle" else None),
+        since=rfc3339_or_none(date_or_none(since.get(info.lane))),
+        until=rfc3339_or_none(info.ready_at if info.status not in ("idle", "failed") else None),
     )
 
 

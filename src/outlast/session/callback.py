@@ -1,7 +1,7 @@
 """Calls from outside to the tools that wait for them.
 
-The address is the authorization, good for one call. Where the tool takes signed calls only, the
-address may be used again: each call only says that there is something to look at.
+The address is the authorization, good for one call. That of a remote agent's server may be used
+again, and takes signed calls only: each says no more than that there is something to look at.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents.registry import Agents
+from outlast.agents.registry import Agents, find_remote
 from outlast.clock import Clock
 from outlast.core.name import callback_name, is_id, round_token
 from outlast.core.record import CallbackOpened, DeliveryQueued
 from outlast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
-from outlast.net.signature import verify
+from outlast.net.signature import TOLERANCE, check_signature
 from outlast.session import Receipt, Session
 from outlast.session.inbox import Inbox, callback_value
 from outlast.store import RequestInfo, Store
@@ -42,6 +42,14 @@ class Callbacks:
         self._inbox = inbox
         self._handle = handle
 
+    async def check(self, token: str) -> None:
+        """Raise UnknownCallback unless the address was given out, used or not.
+
+        The server asks this before it reads what was posted.
+        """
+        if await self._find(token) is None:
+            raise UnknownCallback(UNKNOWN_CALLBACK)
+
     async def receive(
         self,
         token: str,
@@ -53,9 +61,9 @@ class Callbacks:
 
         The server does this at `/v1/callbacks/{token}`. The same body again returns the first
         receipt. To an address that was never given out, has been used or has expired,
-        UnknownCallback is raised. Where the tool takes only what is signed, anything else raises
-        InvalidSignature, and the address stays open; what is signed and comes later does nothing,
-        and has no receipt.
+        UnknownCallback is raised. At the address of a remote agent's server, what it has not signed
+        raises InvalidSignature, and the address stays open; what it has signed and comes later does
+        nothing, and has no receipt.
         """
         request = await self._find(token)
         info = await self._store.listing.session(request.session_id) if request else None
@@ -63,7 +71,8 @@ class Callbacks:
             raise UnknownCallback(UNKNOWN_CALLBACK)
         opened = msgspec.json.decode(request.data, type=CallbackOpened)
         if opened.signer:
-            verify(self._secret(info.agent, opened, token), headers, body, clock=self._clock)
+            secret, now = self._secret(info.agent, opened, token), self._clock.now() // 1000
+            check_signature(secret, headers, body, TOLERANCE, now)
         reply = DeliveryQueued(
             delivery_id="",
             kind="reply",
@@ -92,7 +101,7 @@ class Callbacks:
 
     def _secret(self, agent: str, opened: CallbackOpened, token: str) -> str:
         """Return what has to sign what comes in at an address, by the code of today."""
-        tool = self._agents[agent].tools.get(opened.signer) if agent in self._agents else None
-        if tool is None or tool._callback_secret is None:
+        remote = find_remote(self._agents, agent, opened.signer)
+        if remote is None:
             raise UnknownCallback(UNKNOWN_CALLBACK)
-        return tool._callback_secret(token)
+        return remote.callback_secret(token)

@@ -18,12 +18,14 @@ from outlast.agents.runtime.model_call import output_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core import record as r
+from outlast.core.cursor import cursor_of
 from outlast.core.decide import DEADLINE_EXCEEDED
 from outlast.core.event import Event
 from outlast.core.index import PEOPLE, RELAYED
+from outlast.core.instant import date_of
 from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
-from outlast.core.view import EMPTY, Slices, View, change_all
+from outlast.core.view import EMPTY, Slices, change_all
 from outlast.errors import (
     NothingToRetry,
     TaskCannotWait,
@@ -34,7 +36,7 @@ from outlast.errors import (
 )
 from outlast.log.explain import Explanation, explain, gather
 from outlast.log.explain.owner import serves
-from outlast.log.reader import EventReader, Outcome, Wakeups, check_cursor, read_outcome
+from outlast.log.reader import EventReader, Outcome, Wakeups, read_messages, read_outcome
 from outlast.log_context import get_logger
 from outlast.session.answer import check_answer, check_approver, checked_args
 from outlast.session.inbox import ANYBODY, Inbox, instant_of
@@ -172,7 +174,7 @@ class Session(Generic[Out]):
             delivery_id="",
             content=content_of(message),
             principal=check_who(PRINCIPAL, principal),
-            deadline_at=instant_of(deadline, self._clock.now(), dispatch_id),
+            deadline_at=instant_of(deadline, self._store.clock, dispatch_id),
         )
         return await self._add(info, queued, lane, f"session:{self.id}", dispatch_id)
 
@@ -292,7 +294,7 @@ class Session(Generic[Out]):
 
     async def events(
         self,
-        after: int = 0,
+        after: int | str = 0,
         *,
         follow: bool = True,
         internals: bool = False,
@@ -300,26 +302,30 @@ class Session(Generic[Out]):
     ) -> AsyncIterator[Event]:
         """Give all events after a cursor, then new ones as they are committed.
 
+        A cursor is the `cursor` of the last event that was read; if what was read is not in the log
+        any more (a backup was restored), that is HistoryGone. An offset is taken as well, and is
+        CursorAhead where the log is shorter.
+
         Ends when all was given and nothing is queued, ready or running; with `follow=False`
         at the present end. With `children` the events of all sessions that this one starts come
         between its own, those of remote agents too; `session_id` says whose they are. A remote
         server that is away is tried again for as long as the events here go on.
         """
-        check_cursor(after)
+        start = cursor_of(after)
         if children:
             events_of = partial(self._events_of, follow, internals)
             here = LocalSource(self._store, self._agents, events_of, follow=follow)
             async for event in MergedEvents(here, follow=follow).read(self.id, after):
                 yield event
             return
-        reader = EventReader(self._store, self.id, after, internals)
+        reader = EventReader(self._store, self.id, start, internals)
         with Wakeups(self._store, self.id) as wakeups:
             while True:
                 wakeups.clear()
                 info = await self.info()
                 reader.check(info.end)
                 given = reader.cursor < info.end
-                while reader.cursor < info.end:
+                while reader.is_behind(info.end):
                     for event in await reader.next_page():
                         yield event
                 if not follow or (is_at_rest(info) and not given):
@@ -329,7 +335,7 @@ class Session(Generic[Out]):
                     await wakeups.wait()
 
     def _events_of(
-        self, follow: bool, internals: bool, session_id: str, after: int
+        self, follow: bool, internals: bool, session_id: str, after: int | str
     ) -> AsyncIterator[Event]:
         return self._handle(session_id).events(after, follow=follow, internals=internals)
 
@@ -379,13 +385,7 @@ class Session(Generic[Out]):
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return a lane's conversation so far, as the model sees it."""
         await self._info_with(lane)
-        view, cursor = View(), 0
-        while True:
-            page = await self._store.log.read(self.id, cursor)
-            view.see_all(page.entries, lane)
-            if page.cursor <= cursor:
-                return view.messages
-            cursor = page.cursor
+        return [message async for message in read_messages(self._store, self.id, lane)]
 
     async def query(self, kind: type[T]) -> Slice[T]:
         """Return what the session keeps of a type."""
@@ -400,7 +400,8 @@ class Session(Generic[Out]):
 
     async def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""
-        return explain(await gather(self._store, self.id, self._clock.now()))
+        now = date_of(self._store.clock.earliest())
+        return explain(await gather(self._store, self.id, now))
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""

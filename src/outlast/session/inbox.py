@@ -14,14 +14,13 @@ from msgspec.structs import fields, replace
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core import record as r
-from outlast.core.instant import milliseconds, since_epoch
+from outlast.core.instant import milliseconds, read_instant, since_epoch
+from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.message import MAX_MESSAGE
 from outlast.core.name import KEYED, check_id, storable_key
 from outlast.core.record import AnyRecord
 from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
-from outlast.store import Admission, AdmissionReceipt, RequestInfo, Store
-
-_admissions = msgspec.msgpack.Decoder(Admission)
+from outlast.store import Admission, AdmissionReceipt, RequestInfo, Store, StoreClock
 
 ANYBODY = "tenant"
 """The scope of dispatch ids that the users of a tenant choose."""
@@ -33,7 +32,7 @@ def keyed_token(agent: str, key: str) -> str:
 
 
 def instant_of(
-    deadline: datetime | timedelta | None, now: int, dispatch_id: str | None = None
+    deadline: datetime | timedelta | None, clock: StoreClock, dispatch_id: str | None = None
 ) -> int:
     """Return a deadline in milliseconds since the epoch, 0 for none.
 
@@ -42,29 +41,21 @@ def instant_of(
     if deadline is None:
         return 0
     if isinstance(deadline, timedelta):
-        instant = now + milliseconds(deadline)
+        instant = clock.latest() + milliseconds(deadline)
     elif isinstance(deadline, datetime):
         instant = since_epoch("a deadline", deadline)
     else:
         raise InvalidInput(
             f"a deadline is a datetime with a time zone or a timedelta, not {deadline!r}"
         )
-    if instant <= now and dispatch_id is None:
+    if instant <= clock.earliest() and dispatch_id is None:
         raise InvalidInput("the deadline has passed already")
     return max(instant, 1)
 
 
 def deadline_of(text: str | None) -> datetime | None:
     """Return a deadline that came as a text."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput("a deadline is an instant: 2099-01-31T12:00:00Z") from None
-    if found.utcoffset() is None:
-        raise InvalidInput("a deadline says its offset from UTC: 2099-01-31T12:00:00Z")
-    return found
+    return None if text is None else read_instant("a deadline", text)
 
 
 def callback_value(body: bytes, content_type: str) -> str:
@@ -77,7 +68,11 @@ def callback_value(body: bytes, content_type: str) -> str:
         )
     value: dict[str, Any] = {"content_type": content_type}
     try:
+        if "json" in content_type.lower() and body:
+            read_json(body)
         value["body"] = body.decode()
+    except JsonRefused as error:
+        raise InvalidInput(f"the body says that it is JSON: {error}") from None
     except UnicodeDecodeError:
         value |= {"body": b64encode(body).decode(), "base64": True}
     return msgspec.json.encode(value).decode()
@@ -134,14 +129,22 @@ def with_secret(cursor: r.NewOutboxCursor, secret: str) -> r.NewOutboxCursor:
     return replace(cursor, secret=secret) if cursor.url else cursor
 
 
+MIB = 1024 * 1024
+
+
 class QueueLimits(Struct, frozen=True):
-    """How many messages may wait in a session and in all of a tenant's; 0 is any number."""
+    """How many messages may wait in a session and in all of a tenant's; 0 is any number.
+
+    A session with `session_bytes` takes no more messages, and its turns fail: all of it is read
+    into a worker's memory, several times as large. 0 is any number.
+    """
 
     session: int = 0
     tenant: int = 0
+    session_bytes: int = 128 * MIB
 
 
-ANY_ROOM = QueueLimits()
+ANY_ROOM = QueueLimits(session_bytes=0)
 
 
 class Inbox:
@@ -152,11 +155,21 @@ class Inbox:
         self._clock = clock
         self._room = room
 
+    @property
+    def store_clock(self) -> StoreClock:
+        """The clock that dates what arrives, and from which spans count."""
+        return self._store.clock
+
     async def admit(self, admission: Admission) -> AdmissionReceipt:
         """Put one arrival into the log, or raise what the store says against it."""
-        admission = codec.proven(admission, _admissions)
         room = self._room
-        admission = replace(admission, most_queued=room.session, most_queued_of_tenant=room.tenant)
+        admission = replace(
+            admission,
+            body=codec.encode_checked(admission.records),
+            most_queued=room.session,
+            most_queued_of_tenant=room.tenant,
+            most_bytes=room.session_bytes,
+        )
         [result] = await self._store.log.admit([admission])
         if isinstance(result, OutlastError):
             raise result
@@ -185,7 +198,7 @@ class Inbox:
                 delivery_id=delivery_id,
                 kind=kind,
                 records=(named,),
-                at=self._clock.now(),
+                at=self.store_clock.date(),
                 dispatch_id=dispatch_id or delivery_id,
                 scope=scope,
                 fingerprint=fingerprint or fingerprint_of(without_deadline(record), lane),

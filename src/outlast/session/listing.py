@@ -5,15 +5,16 @@ answers, see `store/listing.py`.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, get_args
+from datetime import datetime, timedelta
+from typing import Any, get_args
 
 from outlast.core.index import PEOPLE
+from outlast.core.instant import date_of, milliseconds, since_epoch
+from outlast.core.lane import Status
 from outlast.core.name import check_who, is_id
 from outlast.errors import InvalidInput, UnknownWorker
-from outlast.store import LaneInfo, Store, WorkerInfo
+from outlast.store import FailureFilter, LaneInfo, Store, StoreClock, WorkerInfo
 
-Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
-"""How a session, or a lane of one, stands."""
 STATUSES: tuple[str, ...] = get_args(Status)
 MOST = 1_000_000
 """How many can be listed at once."""
@@ -86,6 +87,19 @@ def check_status(status: Any) -> str | None:
     if status is not None and status not in STATUSES:
         raise InvalidInput(f"a status is one of {', '.join(STATUSES)}, not {status!r}")
     return None if status is None else str(status)
+
+
+def check_failed(failed: bool, code: Any, since: Any, clock: StoreClock) -> FailureFilter | None:
+    """Return which failures are looked for; a code or an instant says that some are."""
+    if not failed and code is None and since is None:
+        return None
+    if isinstance(since, timedelta):
+        since = date_of(max(0, clock.earliest() - milliseconds(since)))
+    elif since is not None and not isinstance(since, datetime):
+        raise InvalidInput(f"since is a datetime with a time zone or a timedelta, not {since!r}")
+    if since is not None:
+        since = date_of(max(0, since_epoch("since", since)))
+    return FailureFilter(check_sought("code", code), since)
 
 
 def check_place(after: Any) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
+from outlast.agents.registry import find_remote
 from outlast.agents.subagent import RemotelyHosted
 from outlast.core.event import Event
 from outlast.errors import OutlastError, ServerUnavailable, UnknownSession
@@ -28,7 +29,7 @@ POLL = 1.0
 """Seconds after which a session that rests is read again while its caller goes on."""
 OVER = ("session.completed", "session.failed", "session.ended")
 
-EventsOf = Callable[[str, int], AsyncIterator[Event]]
+EventsOf = Callable[[str, int | str], AsyncIterator[Event]]
 """Yields the events of a session after a cursor."""
 
 
@@ -38,7 +39,7 @@ class EventSource(Protocol):
     @property
     def is_remote(self) -> bool: ...
 
-    def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
+    def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
         """Yield the events of a session after a cursor."""
         ...
 
@@ -78,7 +79,7 @@ class LocalSource:
         self._events_of = events_of
         self._follow = follow
 
-    def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
+    def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
         return self._events_of(session_id, after)
 
     async def child(self, session_id: str, event: Event) -> ChildSession | None:
@@ -88,8 +89,7 @@ class LocalSource:
             return None
         # The token for that server is not in the log: the session's agent has it in its code.
         info = await self._store.listing.session(session_id)
-        agent = self._agents.get(info.agent) if info else None
-        remote = agent.elsewhere.get(event.data["agent"]) if agent else None
+        remote = find_remote(self._agents, info.agent, event.data["agent"]) if info else None
         source = RemoteSource(remote, self._follow) if remote else None
         return ChildSession(event.data["child"], source) if source else None
 
@@ -103,7 +103,7 @@ class RemoteSource:
         self._remote = remote
         self._follow = follow
 
-    def events(self, session_id: str, after: int) -> AsyncIterator[Event]:
+    def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
         return self._remote.events(session_id, after, follow=self._follow)
 
     async def child(self, _: str, event: Event) -> ChildSession | None:
@@ -116,7 +116,9 @@ class MergedReader:
     Nothing more is read of a session that is over.
     """
 
-    def __init__(self, session: ChildSession, caller: MergedReader | None, after: int = 0) -> None:
+    def __init__(
+        self, session: ChildSession, caller: MergedReader | None, after: int | str = 0
+    ) -> None:
         self.source = session.source
         self.caller = caller
         self.path: tuple[str, ...] = (*(caller.path if caller else ()), session.session_id)
@@ -138,7 +140,7 @@ class MergedEvents:
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUE_SIZE)
         self._readers: dict[str, MergedReader] = {}
 
-    async def read(self, session_id: str, after: int) -> AsyncGenerator[Event, None]:
+    async def read(self, session_id: str, after: int | str) -> AsyncGenerator[Event, None]:
         """Yield all events after a cursor, and all of the sessions that were called since."""
         first = ChildSession(session_id, self._source)
         self._readers[session_id] = MergedReader(first, None, after)
@@ -211,7 +213,7 @@ class MergedEvents:
 
     async def _put(self, reader: MergedReader, event: Event) -> None:
         session_id = reader.path[-1]
-        reader.cursor = event.offset
+        reader.cursor = event.cursor or event.offset
         reader.is_over = reader.is_over or event.type in OVER
         await self._queue.put(replace(event, session_id=session_id, path=reader.path[1:]))
         child = await reader.source.child(session_id, event)

@@ -50,22 +50,17 @@ class Key(Struct, frozen=True):
 
 
 class SessionRouter:
-    """Routes a message to its session, and starts the session if there is none.
-
-    `proxies` of remote agents cannot be started from outside.
-    """
+    """Routes a message to its session, and starts the session if there is none."""
 
     def __init__(
         self,
         agents: Agents,
-        proxies: Agents,
         store: Store,
         clock: Clock,
         inbox: Inbox,
         starter: SessionStarter,
     ) -> None:
         self._agents = agents
-        self._all = {**agents, **proxies}
         self._store = store
         self._clock = clock
         self._inbox = inbox
@@ -73,7 +68,7 @@ class SessionRouter:
 
     def handle(self, session_id: str, receipt: StoreReceipt | None = None) -> Session[Any]:
         """Return what users hold of a session."""
-        return Session(session_id, self._store, self._clock, self._all, self._inbox, receipt)
+        return Session(session_id, self._store, self._clock, self._agents, self._inbox, receipt)
 
     async def start(self, new: NewSession) -> Session[Any]:
         """Start a session of an agent that this app has."""

@@ -6,7 +6,7 @@ carried to the record whole. Knows no agents: names are resolved by `session/rou
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, get_args
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core import record as r
+from outlast.core.lane import SessionMode
 from outlast.core.message import Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who
 from outlast.errors import InvalidInput
@@ -21,7 +22,6 @@ from outlast.net.signature import secrets_of
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, instant_of, with_secret
 from outlast.store import Admission, AdmissionReceipt
 
-SessionMode = Literal["conversation", "task"]
 MOST_ABOVE = 1000
 
 CursorsOf = Callable[[StartingSession], tuple[r.NewOutboxCursor, ...]]
@@ -95,7 +95,7 @@ class SessionStarter:
                 delivery_id=delivery_id,
                 kind="message",
                 records=(started, queued),
-                at=self._clock.now(),
+                at=self._inbox.store_clock.date(),
                 dispatch_id=new.dispatch_id or delivery_id,
                 scope=new.scope,
                 fingerprint=new.fingerprint or fingerprint_of(facts, content, new.lane),
@@ -123,7 +123,7 @@ class SessionStarter:
             tenant=check_id("tenant", new.tenant),
             principal=check_who("principal", new.principal),
             token=new.continuation_token or self._clock.token(),
-            deadline_at=instant_of(new.deadline, self._clock.now(), new.dispatch_id),
+            deadline_at=instant_of(new.deadline, self._inbox.store_clock, new.dispatch_id),
             outbox=self._cursors_of(start),
             depth=new.depth,
         )

@@ -9,17 +9,21 @@ The contract has six topics, each a module with a protocol and the structs that 
 out: `log`, `work`, `listing`, `limit`, `outbox`, `document`. `contract.py` joins them to a `Store`;
 `outlast.stores` has the implementations.
 
-Instants are milliseconds since the epoch. An arrival is an entry that was not written by a
+Instants are milliseconds since the epoch, by the store's clock; `clock.py` says which clock each
+date comes from. An arrival is an entry that was not written by a
 lane's owner: the session's start, a delivery, a cancel.
 """
 
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
+from outlast.store.clock import StoreClock
 from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
 from outlast.store.contract import Store
 from outlast.store.document import Document, DocumentStore
 from outlast.store.limit import LimitStore, Permit, PermitInfo, PermitRequest
 from outlast.store.listing import (
     DeliveryInfo,
+    FailureFilter,
+    FailureInfo,
     LaneCount,
     LaneInfo,
     ListingStore,
@@ -29,7 +33,15 @@ from outlast.store.listing import (
 )
 from outlast.store.log import Loaded, LogPage, LogStore
 from outlast.store.outbox import DeadLetter, OutboxCursor, OutboxStore
-from outlast.store.work import NO_LIMITS, Claim, Lease, Renewal, WorkerInfo, WorkStore
+from outlast.store.work import (
+    NO_LIMITS,
+    Claim,
+    Lease,
+    Renewal,
+    TakeoverEvidence,
+    WorkerInfo,
+    WorkStore,
+)
 
 __all__ = [
     "NO_LIMITS",
@@ -44,6 +56,8 @@ __all__ = [
     "Document",
     "DocumentStore",
     "EffectClaim",
+    "FailureFilter",
+    "FailureInfo",
     "LaneCount",
     "LaneInfo",
     "Lease",
@@ -63,7 +77,9 @@ __all__ = [
     "SessionInfo",
     "Snapshot",
     "Store",
+    "StoreClock",
     "StoreCounts",
+    "TakeoverEvidence",
     "Transaction",
     "WorkStore",
     "WorkerInfo",

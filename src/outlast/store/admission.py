@@ -10,6 +10,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast.core.codec import encode
 from outlast.core.record import AnyRecord, CancelRequested, NewOutboxCursor
 
 WAIT_THEIR_TURN = ("message", "retry")
@@ -20,11 +21,13 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     """One thing that arrives for a lane.
 
     `records` are the arrivals to add: `session.started` first where the session is new,
-    then `delivery.queued` or `cancel.requested`. The same `dispatch_id` in the same `scope` is
+    then `delivery.queued` or `cancel.requested`; `body` is their encoding, where it is known
+    already. The same `dispatch_id` in the same `scope` is
     the same admission if its `fingerprint` is the same too, and a conflict otherwise. `at` is
     when it came by the clock of who admits it; ahead of the store's, it is the store's. With
     `most_queued` a message is refused when so many wait in its session, and likewise in all
-    sessions of its tenant; 0 is any number. A new session gets the cursors of its `outbox` with
+    sessions of its tenant; with `most_bytes` it is refused if its session would have more bytes
+    with it. 0 is any number. A new session gets the cursors of its `outbox` with
     it, and knows the `parent` that started it, if one did.
     """
 
@@ -45,8 +48,10 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     request_id: str = ""
     most_queued: int = 0
     most_queued_of_tenant: int = 0
+    most_bytes: int = 0
     outbox: tuple[NewOutboxCursor, ...] = ()
     parent: str = ""
+    body: bytes = b""
 
 
 class AdmissionReceipt(Struct, frozen=True, gc=False, kw_only=True):
@@ -58,6 +63,11 @@ class AdmissionReceipt(Struct, frozen=True, gc=False, kw_only=True):
     offset: int
     position: int = 0
     duplicate: bool = False
+
+
+def body_of(admission: Admission) -> bytes:
+    """Return the encoding of an admission's records. Raises NotEncodable if there is none."""
+    return admission.body or encode(admission.records)
 
 
 def dated(admission: Admission, now: int) -> Admission:

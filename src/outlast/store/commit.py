@@ -39,10 +39,11 @@ class EffectClaim(Struct, frozen=True, gc=False):
 class Commit(Struct, frozen=True, gc=False, kw_only=True):
     """Records that a lane's owner adds to the log, all of them or none, with their side effects.
 
-    `number` is the lane's commit number as the owner knows it, `seen` the offset of the
-    last arrival that it has folded. `ready_at` is when the lane wants to be claimed again
-    should its owner be gone: an instant, or None for not before something arrives. With
-    `release` the lane has no owner afterwards. `effects` are holds to take or to change:
+    `number` is the lane's commit number as the owner knows it, `seen` the last offset that it has
+    folded: a log that ends before it is not the one that the commit was made for. `epoch` is the
+    one in which the owner has read the log (see `Claim`). `ready_at` is when the lane wants to be
+    claimed again should its owner be gone: an instant, or None for not before something arrives.
+    With `release` the lane has no owner afterwards. `effects` are holds to take or to change:
     one that another call has, and that is not free, refuses the commit. `frees` are calls
     that give back their permits, or wait for none any more. With `awaits_permit` the lane
     rests because a call of it waits for a permit: if there is a place for one now, the
@@ -51,6 +52,8 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     what a lane that rests waits for. With `tells` the session's outbox cursors have something to
     tell: they are due now by the store's clock, whatever the commit's `at`.
     `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
+    `deaths`, where given, is how many owners the lane has lost by now without getting on: 0 says
+    that it has got on, and ends its pause.
     """
 
     session_id: str
@@ -76,6 +79,8 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     wait: tuple[str, ...] = ()
     tells: bool = False
     sends: tuple[Admission, ...] = ()
+    epoch: str = ""
+    deaths: int | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -89,23 +94,30 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
             and self.slices is None
             and self.slices_seen is None
             and not self.awaits_permit
+            and self.deaths is None
         )
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """The commit is in the log from `first_offset` on; `arrivals` came since `seen`."""
+    """The commit is in the log from `first_offset` on; `arrivals` came since `seen`.
+
+    `checksum` is that of its row (see `Entry`), or empty if it has no records.
+    """
 
     first_offset: int
     at: int
     arrivals: tuple[Entry, ...] = ()
+    checksum: str = ""
 
 
 class Refused(Struct, frozen=True, gc=False):
     """Nothing of the commit was written.
 
-    `reason`: `lease_lost` (another worker owns the lane, or the commit's number is not the
-    lane's), `arrivals` (it would have parked the lane, or closed a request, past what
-    arrived), `slices_changed` (it was made of slices that are older than the newest),
+    `reason`: `lease_lost` (another worker owns the lane, the commit's number is not the lane's, or
+    the log ends before what the owner has folded), `history_changed` (the database is in another
+    `epoch` than the commit's, and may have lost what the owner has folded: compare, and commit in
+    that epoch if nothing is lost), `arrivals` (it would have parked the lane, or closed a request,
+    past what arrived), `slices_changed` (it was made of slices that are older than the newest),
     `effect_taken` (another call holds the idempotency key in `effect`), `token_taken`
     (another living session has the continuation token, or this one is over), or `undone` (the
     transaction that it was to end came to nothing before it).
@@ -114,6 +126,7 @@ class Refused(Struct, frozen=True, gc=False):
     reason: str
     arrivals: tuple[Entry, ...] = ()
     effect: EffectClaim | None = None
+    epoch: str = ""
 
 
 class Transaction(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from outlast.store.clock import StoreClock
 from outlast.store.document import DocumentStore
 from outlast.store.limit import LimitStore
 from outlast.store.listing import ListingStore
@@ -35,6 +36,11 @@ class Store(Protocol):
 
     @property
     def document(self) -> DocumentStore: ...
+
+    @property
+    def clock(self) -> StoreClock:
+        """The store's own time, by which everything is due; see `clock.py`."""
+        ...
 
     async def migrate(self) -> None:
         """Open the store and bring its schema up to date, or refuse.

@@ -57,11 +57,11 @@ class LimitStore(Protocol):
         """
         ...
 
-    async def skip_stale(self, patience: int) -> int:
+    async def skip_stale(self, timeout: int) -> int:
         """Skip waiting calls that could have a permit and do not ask for it; return how many.
 
         A call that could be granted its permit, or was told when to ask again, and has not asked
-        for more than `patience` milliseconds leaves the queue until it asks again. Its lane is
+        for more than `timeout` milliseconds leaves the queue until it asks again. Its lane is
         made ready, and so are the lanes of the calls that can have a permit now.
         """
         ...

@@ -1,48 +1,82 @@
 """The topic `listing`: sessions, lanes, deliveries, requests and tokens, as indexes know them.
 
-The indexes are written by `log.admit` and `log.commit`; nothing here changes them.
+The indexes are written by `log.admit` and `log.commit`; nothing here changes them. Most of this is
+handed to users as it is: its instants are datetimes, where records and commits have milliseconds.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from msgspec import Struct
 
+from outlast.core.lane import SessionEnd, SessionMode, Status
+
+
+class FailureInfo(Struct, frozen=True, gc=False):
+    """Why and since when a lane's last turn has failed; `message` is cut off after 500 characters.
+
+    `turn` can be retried. It is empty where the session itself has failed, and is over.
+    """
+
+    code: str
+    message: str
+    since: datetime
+    turn: str = ""
+
 
 class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
-    """A lane as it is listed. `worker` owns it, or did until its lease ran out."""
+    """A lane as it is listed. `worker` owns it, or did until its lease ran out.
+
+    `deaths` counts the owners that it lost without getting on; no worker is given it before
+    `claimable_at`. `size` is how many bytes its records have. `failure` is there from a failed turn
+    until the next one begins.
+    """
 
     session_id: str
     tenant: str = ""
     agent: str = ""
     lane: str
-    status: str
+    status: Status
     turn: str
     worker: str
     fence: int
-    ready_at: int | None
+    ready_at: datetime | None
     queued: int
+    deaths: int = 0
+    claimable_at: datetime | None = None
+    size: int = 0
+    failure: FailureInfo | None = None
 
 
 class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A session as it is listed. `status` is that of its liveliest lane, or how it ended.
 
-    `seen_at` is the store's own time at which it was so: what its lanes are due by.
+    `seen_at` is the store's own time at which it was so: what its lanes are due by. A server does
+    not tell it.
     """
 
     session_id: str
     tenant: str
     agent: str
-    mode: str
-    status: str
-    created_at: int
-    updated_at: int
+    mode: SessionMode
+    status: Status
+    created_at: datetime
+    updated_at: datetime
     end: int
-    over: str = ""
+    over: SessionEnd = ""
     token: str = ""
     parent: str = ""
     lanes: tuple[LaneInfo, ...] = ()
-    seen_at: int = 0
+    seen_at: datetime | None = None
+
+    @property
+    def failure(self) -> FailureInfo | None:
+        """Why its last turn failed: of several lanes, the newest failure."""
+        if self.over not in ("", "failed"):
+            return None
+        found = [lane.failure for lane in self.lanes if lane.failure]
+        return max(found, key=lambda failure: failure.since, default=None)
 
 
 class DeliveryInfo(Struct, frozen=True, gc=False, kw_only=True):
@@ -67,18 +101,22 @@ class RequestInfo(Struct, frozen=True, gc=False, kw_only=True):
     lane: str
     kind: str
     state: str
-    expires_at: int
+    expires_at: datetime | None
     data: str
     tenant: str = ""
     agent: str = ""
 
 
 class LaneCount(Struct, frozen=True, gc=False):
-    """How many lanes have a status, and wait for the same, if they rest within a turn."""
+    """How many lanes have a status, and wait for the same, if they rest within a turn.
 
-    status: str
+    `code` is that of their failure, if they rest after a failed turn.
+    """
+
+    status: Status
     wait: tuple[str, ...]
     count: int
+    code: str = ""
 
 
 class StoreCounts(Struct, frozen=True, gc=False):
@@ -87,7 +125,14 @@ class StoreCounts(Struct, frozen=True, gc=False):
 
     lanes: tuple[LaneCount, ...]
     queued: int
-    oldest_ready_at: int | None
+    oldest_ready_at: datetime | None
+
+
+class FailureFilter(Struct, frozen=True, gc=False):
+    """Which failures are looked for: all, those with a code, those at an instant or after it."""
+
+    code: str | None = None
+    since: datetime | None = None
 
 
 class ListingStore(Protocol):
@@ -104,10 +149,15 @@ class ListingStore(Protocol):
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        """List sessions, newest first, those older than the session `before`."""
+        """List sessions, newest first, those older than the session `before`.
+
+        With `failed`, those with a lane whose last turn failed so, unless they are over in another
+        way than by failing. It costs nothing where nothing has failed.
+        """
         ...
 
     async def lanes(
@@ -118,12 +168,14 @@ class ListingStore(Protocol):
         agent: str | None = None,
         status: str | None = None,
         worker: str | None = None,
+        failed: FailureFilter | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
         """List lanes: those of the newest session first, and by name within a session.
 
-        `after` is the session and the name of the lane to go on behind.
+        `after` is the session and the name of the lane to go on behind. With `failed`, those whose
+        last turn failed so, of sessions that are not over in another way.
         """
         ...
 

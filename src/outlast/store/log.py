@@ -32,7 +32,10 @@ class Loaded(Struct, frozen=True, gc=False):
 
     `entries` are those of the lane, and the slice changes and ends of the whole session,
     after the offset asked for, or after the lane's snapshot (whose offset is then the
-    start). `slices` stands likewise for the session's slices.
+    start). `slices` stands likewise for the session's slices. `checksum` is that of the record at
+    the offset asked for, or at the lane's snapshot; it is empty where the log has no such record.
+    `damaged` says why a snapshot cannot be read, if so: then there is nothing else to load from
+    here, and the lane is loaded after the offset 0.
     """
 
     snapshot: Snapshot | None
@@ -40,14 +43,22 @@ class Loaded(Struct, frozen=True, gc=False):
     entries: tuple[Entry, ...]
     tail_bytes: int
     last_at: int = 0
+    checksum: str = ""
+    damaged: str = ""
 
 
 class LogPage(Struct, frozen=True, gc=False):
-    """Entries in order, and the cursor after them. `end` is the log's last offset."""
+    """Entries in order, and the cursor after them. `end` is the log's last offset.
+
+    `checksum` is that of the record at the cursor that was asked for: a reader compares it with
+    what it has read there, and so knows whether the log is still the same one. It is empty at the
+    beginning, and in pages that are read backwards.
+    """
 
     entries: tuple[Entry, ...]
     cursor: int
     end: int
+    checksum: str = ""
 
 
 class LogStore(Protocol):
@@ -64,8 +75,9 @@ class LogStore(Protocol):
         token in use is TokenTaken. A session that is over is SessionOver, one that does not exist
         UnknownSession. An answer closes its request in the same transaction: to a closed or
         expired one it is RequestClosed, to one that never was UnknownRequest. A message to a
-        queue that is full is QueueFull. A cancel that names no turn is given the turn that is
-        open at its place in the log. Each admitted arrival makes its lane ready at once.
+        queue that is full is QueueFull, to a session that is full SessionTooLarge. A cancel that
+        names no turn is given the turn that is open at its place in the log. Each admitted
+        arrival makes its lane ready at once.
         """
         ...
 
@@ -73,9 +85,10 @@ class LogStore(Protocol):
         """Write each commit whole or not at all, and say which for each.
 
         A commit whose fence or number is no longer the lane's is refused by itself; the
-        others are written. One that parks or releases is refused when something arrived
-        that it has not seen. Offsets rise by one per session without gaps; `at` never
-        decreases. A commit repeated after a lost acknowledgement is found to have landed.
+        others are written. So is one that stands on more than the log has, or that was made in
+        another epoch of the database: see `Refused`. One that parks or releases is refused when
+        something arrived that it has not seen. Offsets rise by one per session without gaps; `at`
+        never decreases. A commit repeated after a lost acknowledgement is found to have landed.
         One that ends the session makes its other lanes ready, and counts as arrived for them; of
         two ends the first says how it ended.
         When this returns, what was written survives the loss of power.
@@ -98,8 +111,12 @@ class LogStore(Protocol):
         """Return the snapshots and entries that fold the lane, or the entries after an offset."""
         ...
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
         """Return the entries after a cursor, about `limit` of them, whole commits only.
+
+        Without `large`, values over 64 KiB are not read, and are empty.
 
         A page ends behind the commit with which it holds `limit` entries or `FULL_PAGE` bytes of
         them, large values included; so there is at least one on it if there is one at all.
@@ -112,6 +129,10 @@ class LogStore(Protocol):
 
         A page ends as it does in `read`.
         """
+        ...
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        """Delete the snapshots of a session's lanes and slices; its log has all that they have."""
         ...
 
     async def erase(self, session_id: str) -> bool:

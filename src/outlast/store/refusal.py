@@ -3,10 +3,12 @@
 from outlast.errors import (
     CursorAhead,
     DispatchConflict,
+    HistoryGone,
     QueueFull,
     RequestClosed,
     SessionErased,
     SessionOver,
+    SessionTooLarge,
     TokenTaken,
     UnknownRequest,
     UnknownSession,
@@ -55,6 +57,15 @@ def queue_full(kind: str, whose: str, most: int) -> QueueFull:
     )
 
 
+def session_too_large(session_id: str, most: int) -> SessionTooLarge:
+    return SessionTooLarge(
+        f"session {session_id} would have more than {most:,} bytes with this message;"
+        " go on in a new session",
+        session_id=session_id,
+        most=most,
+    )
+
+
 def unknown_request(session_id: str, request_id: str) -> UnknownRequest:
     return UnknownRequest(
         f"session {session_id} has no request {request_id}; check its id", request_id=request_id
@@ -69,9 +80,21 @@ def request_closed(request_id: str, state: str) -> RequestClosed:
     )
 
 
+def history_gone(session_id: str, offset: int) -> HistoryGone:
+    return HistoryGone(
+        f"the log of {session_id} holds something else at {offset} than when it was read: the"
+        " database was restored from a backup, or a failover lost what was there; read again from"
+        " the beginning",
+        session_id=session_id,
+        cursor=offset,
+    )
+
+
 def cursor_ahead(session_id: str, cursor: int, end: int) -> CursorAhead:
     return CursorAhead(
-        f"the log of {session_id} ends at {end}, before the cursor {cursor};"
-        " read again from its beginning",
+        f"the log of {session_id} ends at {end}, before the cursor {cursor}: was the database"
+        " restored from a backup? read again from the beginning",
+        session_id=session_id,
+        cursor=cursor,
         end=end,
     )

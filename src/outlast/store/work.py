@@ -5,13 +5,29 @@ What an owner writes is the topic `log`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from datetime import datetime
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from outlast.core.record import FORMAT
 
 NO_LIMITS: Mapping[str, int] = {}
+
+FIRST_PAUSE, LONGEST_PAUSE = 1_000, 300_000
+"""How many milliseconds a lane is left alone after its second owner died, and at most. The pause
+doubles with each death; after the first there is none, as any worker may be killed once."""
+PAUSES: Mapping[str, int] = {"first_pause": FIRST_PAUSE, "longest_pause": LONGEST_PAUSE}
+"""The same, as the statements that free lanes are given them."""
+
+TakeoverEvidence = Literal["lock_file", "port_refused", "lease_expired", "released", "handed_back"]
+"""How it is known that a lane's owner could be passed over.
+
+`lock_file`: the lock that its process held on a file of this machine is free, so the process is
+gone. `port_refused`: the database sees none of its connections, and its port refuses an observer
+that it answered within the last minute. `lease_expired`: it was not heard of for a whole lease.
+`released`: it left without handing the lane back. `handed_back`: it gave the lane back.
+"""
 
 
 class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
@@ -22,22 +38,29 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     lanes may be at work in the whole fleet, and `counters` is what it has counted so far, as JSON
     text. The store adds when it last heard of it, until when it is taken for alive, how many
     lanes it owns now and whether it was asked to drain.
+
+    `liveness_address` is where it answers observers on other hosts, if it does: the worker says
+    where it would listen, and the store where it is reached. `evidence` lists what can prove its
+    death before its lease ends; `silent` says that the database sees none of its connections now.
     """
 
     worker: str
     host: str
     pid: int
-    started_at: int
+    started_at: datetime
     version: str = ""
     concurrency: int = 0
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     at_once: Mapping[str, int] = NO_LIMITS
     counters: str = ""
-    seen_at: int = 0
-    lease_until: int = 0
+    seen_at: datetime | None = None
+    lease_until: datetime | None = None
     held: int = 0
     draining: bool = False
+    liveness_address: str = ""
+    evidence: tuple[TakeoverEvidence, ...] = ()
+    silent: bool = False
 
 
 class Renewal(Struct, frozen=True, gc=False):
@@ -71,7 +94,12 @@ class Lease(Protocol):
 class Claim(Struct, frozen=True, gc=False):
     """A lane that the worker owns from now on, under this fence.
 
-    `permits` are its calls that hold permits or wait for some, and `now` is the store's own time.
+    `deaths` counts the owners that were lost one after the other since a commit last set it, and
+    `size` is how many bytes the session has. `permits` are its calls that hold permits or wait for
+    some. `epoch` names a span of the database's life in which
+    its history has only grown: a restart, a recovery, a restored backup and the promotion of a
+    standby each begin another one.
+    `evidence` says how its owner before lost it, a `TakeoverEvidence`, or nothing.
     """
 
     session_id: str
@@ -81,8 +109,11 @@ class Claim(Struct, frozen=True, gc=False):
     fence: int
     number: int
     last_arrival: int
+    deaths: int = 0
+    size: int = 0
     permits: tuple[str, ...] = ()
-    now: int = 0
+    epoch: str = ""
+    evidence: str = ""
 
 
 class WorkStore(Protocol):
@@ -92,19 +123,21 @@ class WorkStore(Protocol):
         """Register a worker as alive for `lease` milliseconds, visibly for others if possible."""
         ...
 
-    async def find_dead(self) -> Sequence[str]:
-        """Look for workers that are visibly dead, free their lanes at once, and return them.
+    async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
+        """Look for workers that are provably dead, and free their lanes at once.
 
-        A worker is dead when its sign of life is missing twice, 300 ms apart, seen by this
-        store. A worker whose sign cannot be seen from here lives until its lease runs out.
+        Returns those that this call struck from the registry, each with the evidence. That a worker
+        cannot be seen or reached is no evidence: it lives until its lease runs out.
+        A freed lane counts one death more. From its second one on it is not given out before a
+        pause is over, whatever arrives, so that a lane that kills its workers does not kill all.
         """
         ...
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return the workers whose lease has not run out, oldest first.
 
-        A worker that should show a sign of life and shows none now is left out: it was killed, or
-        cannot be reached. Its lanes stay its own until `find_dead` finds it.
+        A worker that is seen to be dead from here is left out; its lanes stay its own until
+        `find_dead` finds it. One that only cannot be seen is listed as `silent`.
         """
         ...
 
@@ -133,8 +166,9 @@ class WorkStore(Protocol):
         records of a newer format than `version`, are left alone. Of an agent in `most` no
         more lanes than that are owned by living workers afterwards, unless they were before.
         A tenant with fewer lanes at work comes before one with more, counting those that are
-        given; then those ready for longest. No record is written. A worker whose own lease has
-        run out gets nothing: others would claim the same lanes from it again.
+        given; then those ready for longest. A lane whose owner's lease ran out counts one death
+        more. No record is written. A worker whose own lease has run out gets nothing: others
+        would claim the same lanes from it again.
         """
         ...
 
@@ -148,7 +182,7 @@ class WorkStore(Protocol):
         ...
 
     async def next_ready_at(self, after: int) -> int | None:
-        """Return the first instant after the given one at which an unowned lane gets ready."""
+        """Return the first instant after the given one at which an unowned lane can be claimed."""
         ...
 
     def listen(

@@ -7,6 +7,7 @@ times as large as what is kept of it.
 import zstandard
 
 from outlast.core.codec import COMPRESSED
+from outlast.errors import StoreCorrupt
 from outlast.store.log import FULL_PAGE
 
 
@@ -37,3 +38,9 @@ class PageFiller:
     @property
     def is_full(self) -> bool:
         return self._records <= 0 or self._bytes <= 0
+
+
+def check_snapshot(offset: int, end: int) -> None:
+    """Refuse a snapshot of more than there is in the log."""
+    if offset > end:
+        raise StoreCorrupt(f"a snapshot holds all up to {offset}, and the log ends at {end}")

@@ -12,6 +12,8 @@ START = 1_700_000_000_000
 class ManualClock(Clock):
     """Time that a test sets. The same seed and the same calls give the same ids and tokens."""
 
+    is_shared = True
+
     def __init__(self, now: int = START, *, seed: int = 0) -> None:
         self._now = now
         self._chance = random.Random(seed)  # noqa: S311 - a test repeats what it guesses
@@ -30,6 +32,9 @@ class ManualClock(Clock):
 
     def monotonic(self) -> float:
         return self._now / 1000
+
+    def boottime(self) -> float:
+        return self.monotonic()
 
     def new_id(self, prefix: str) -> str:
         """Return a new id; of two made at the same instant, the later one sorts behind."""

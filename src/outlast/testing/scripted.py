@@ -15,9 +15,9 @@ from outlast.agents.model.client import (
     AnswerCutOff,
     FinishedAnswer,
     ModelFailure,
+    ModelPiece,
     ModelRequest,
     ReasoningPiece,
-    Said,
     TextPiece,
     ToolCallPiece,
 )
@@ -87,7 +87,7 @@ class ScriptedModel:
             await asyncio.sleep(reply.delay)
         return finished(reply, request)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         reply = self._reply(request)
         if reply.delay:
             await asyncio.sleep(reply.delay)
@@ -156,9 +156,9 @@ def finished(reply: ScriptedReply, request: ModelRequest) -> FinishedAnswer:
     return FinishedAnswer(tuple(parts), usage, "scripted", "stop")
 
 
-def pieces(reply: ScriptedReply, whole: FinishedAnswer) -> list[Said]:
+def pieces(reply: ScriptedReply, whole: FinishedAnswer) -> list[ModelPiece]:
     """Return the answer in pieces; an answer in one chunk is not streamed at all."""
-    found: list[Said] = []
+    found: list[ModelPiece] = []
     for number, part in enumerate(whole.parts):
         match part:
             case Text() if reply.chunks > 1:

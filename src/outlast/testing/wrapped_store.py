@@ -22,6 +22,7 @@ from outlast.store import (
     Document,
     DocumentStore,
     EffectClaim,
+    FailureFilter,
     LaneInfo,
     Lease,
     LimitStore,
@@ -38,7 +39,9 @@ from outlast.store import (
     RequestInfo,
     SessionInfo,
     Store,
+    StoreClock,
     StoreCounts,
+    TakeoverEvidence,
     Transaction,
     WorkerInfo,
     WorkStore,
@@ -74,8 +77,10 @@ class WrappedLog(Wrapper):
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self.inner.log.load(session_id, lane, after)
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        return await self.inner.log.read(session_id, after, limit)
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
+        return await self.inner.log.read(session_id, after, limit, large=large)
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self.inner.log.read_back(session_id, before, limit)
@@ -85,6 +90,9 @@ class WrappedLog(Wrapper):
 
     async def erase(self, session_id: str) -> bool:
         return await self.inner.log.erase(session_id)
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        await self.inner.log.drop_snapshots(session_id)
 
     async def find_orphans(self, limit: int = 100) -> Sequence[str]:
         return await self.inner.log.find_orphans(limit)
@@ -96,7 +104,7 @@ class WrappedWork(Wrapper):
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
         return await self.inner.work.enlist(worker, lease)
 
-    async def find_dead(self) -> Sequence[str]:
+    async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
         return await self.inner.work.find_dead()
 
     async def workers(self) -> Sequence[WorkerInfo]:
@@ -144,11 +152,18 @@ class WrappedListing(Wrapper):
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         return await self.inner.listing.sessions(
-            tenant=tenant, agent=agent, status=status, parent=parent, before=before, limit=limit
+            tenant=tenant,
+            agent=agent,
+            status=status,
+            parent=parent,
+            failed=failed,
+            before=before,
+            limit=limit,
         )
 
     async def lanes(
@@ -159,6 +174,7 @@ class WrappedListing(Wrapper):
         agent: str | None = None,
         status: str | None = None,
         worker: str | None = None,
+        failed: FailureFilter | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
@@ -168,6 +184,7 @@ class WrappedListing(Wrapper):
             agent=agent,
             status=status,
             worker=worker,
+            failed=failed,
             after=after,
             limit=limit,
         )
@@ -218,8 +235,8 @@ class WrappedLimit(Wrapper):
     async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self.inner.limit.acquire(requests)
 
-    async def skip_stale(self, patience: int) -> int:
-        return await self.inner.limit.skip_stale(patience)
+    async def skip_stale(self, timeout: int) -> int:
+        return await self.inner.limit.skip_stale(timeout)
 
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
@@ -325,6 +342,10 @@ class WrappedStore(
     @property
     def document(self) -> DocumentStore:
         return self
+
+    @property
+    def clock(self) -> StoreClock:
+        return self.inner.clock
 
     async def migrate(self) -> None:
         await self.inner.migrate()

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from outlast import Agent, Event, Outlast, Token
+from outlast.core.instant import date_of
 from outlast.core.message import File, Image, Text
 from outlast.errors import (
     AddressRefused,
@@ -42,7 +43,7 @@ def desk(**options: Any) -> SignedWebhookChannel:
 
 def posted(body: Any, secret: str = SECRET, at: int = NOW, name: str = "msg_1") -> InboundRequest:
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return InboundRequest(headers=sign(secret, raw, at, name), body=raw, at=NOW)
+    return InboundRequest(headers=sign(secret, raw, at, name), body=raw, at=date_of(NOW * 1000))
 
 
 def test_what_is_signed_with_the_secret_is_verified() -> None:
@@ -55,7 +56,7 @@ def test_what_is_signed_with_the_secret_is_verified() -> None:
         posted({"thread": "7"}, secret="another secret altogether"),
         posted({"thread": "7"}, at=NOW - 301),
         posted({"thread": "7"}, at=NOW + 301),
-        InboundRequest(headers={}, body=b"{}", at=NOW),
+        InboundRequest(headers={}, body=b"{}", at=date_of(NOW * 1000)),
         msgspec.structs.replace(posted({"thread": "7"}), body=b'{"thread":"8"}'),
     ],
     ids=["another secret", "old", "from the future", "unsigned", "changed"],
@@ -182,9 +183,9 @@ def told(kind: str, data: dict[str, Any], output: Any = None) -> Outgoing:
     )
     info = SessionInfo(
         session_id="ses_1", tenant="t", agent="poet", mode="", status="", token="",
-        created_at=0, updated_at=0, end=5, over="", lanes=(),
+        created_at=date_of(0), updated_at=date_of(0), end=5, over="", lanes=(),
     )  # fmt: skip
-    return compose(event, info, output, NOW)
+    return compose(event, info, output, date_of(NOW * 1000))
 
 
 def test_an_answer_is_its_text_or_its_value_as_json() -> None:
@@ -217,12 +218,12 @@ def test_a_failure_says_what_failed() -> None:
 
 def test_a_form_is_read_as_its_fields() -> None:
     headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-    request = InboundRequest(headers=headers, body=b"payload=%7B%7D&empty=", at=NOW)
+    request = InboundRequest(headers=headers, body=b"payload=%7B%7D&empty=", at=date_of(NOW * 1000))
     assert request.form() == {"payload": "{}", "empty": ""}
 
 
 def test_words_that_look_like_a_form_are_none() -> None:
     body = b'{"text": "hello&payload=%7B%7D"}'
     headers = {"content-type": "application/json"}
-    assert InboundRequest(headers=headers, body=body, at=NOW).form() == {}
-    assert InboundRequest(headers={}, body=body, at=NOW).form() == {}
+    assert InboundRequest(headers=headers, body=body, at=date_of(NOW * 1000)).form() == {}
+    assert InboundRequest(headers={}, body=body, at=date_of(NOW * 1000)).form() == {}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from oauth_provider import Remote, provider_process
 from scene import at_standstill, log_of, results_of, running, seen, the, until
-from sign_in_scene import Hub, required, sign_in, visit, without_description
+from sign_in_scene import KEY, Hub, required, sign_in, visit, without_description
 
-from outlast import Agent, Connection, Context, Session, tool
+from outlast import Agent, Connection, ConnectionSettings, Context, Session, tool
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedModel, call, calls, say
 
@@ -175,7 +175,7 @@ async def test_a_sign_in_that_was_never_begun_changes_nothing(hub: Hub) -> None:
 
 async def test_a_state_of_one_connection_is_none_of_another(hub: Hub) -> None:
     other = Connection("other", **hub.remote.settings())
-    given = {**hub.app, "connections": [hub.connection, other]}
+    given = {**hub.app, "connections": ConnectionSettings([hub.connection, other], KEY)}
     async with running(hub.agent(), **given) as app:
         session = await app.start("a", "go", **ADA)
         back = await visit(hub, session)
@@ -334,7 +334,7 @@ async def test_a_sign_in_is_asked_for_once_whatever_wakes_its_tool_meanwhile(hub
         async def chain() -> str:
             return str(await ctx.agent("b").ask(f"after {await ctx.agent('b').ask('go')}"))
 
-        return list(await asyncio.gather(status(), chain()))
+        return list(await ctx.gather(status(), chain()))
 
     helper = Agent("b", ScriptedModel([say("there")]))
     async with running(hub.agent(tools=[look]), helper, **hub.app) as app:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from oauth_provider import PUBLIC, Remote, provider_process
 from scene import results_of, running
-from sign_in_scene import Hub, required, sign_in
+from sign_in_scene import KEY, Hub, required, sign_in
 
-from outlast import Connection, Context, Outlast, OutlastError, tool
+from outlast import Connection, ConnectionSettings, Context, Outlast, OutlastError, tool
 from outlast.testing.scripted import call, say
 
 ADA: dict[str, Any] = {"principal": "ada"}
@@ -83,9 +83,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"authorize_params": {"state": "1"}}, "cannot have state"),
     ({"timeout": 0}, "over 0"),
     ({"sign_in_timeout": timedelta(0)}, "over 0"),
-    ({"timeout": "x"}, "seconds over 0, not 'x'"),
+    ({"timeout": "x"}, "timeout is a time over 0, as in .*, not 'x'"),
     ({"sign_in_timeout": "30"}, r"as in timedelta\(minutes=30\), not '30'"),
 ]
+
+
+HUB = Connection("hub", "https://hub.example/authorize", "https://hub.example/token", "me")
 
 
 @pytest.mark.parametrize(("wrong", "sentence"), WRONG)
@@ -107,22 +110,21 @@ def test_a_connection_that_cannot_work_is_refused_when_it_is_written(
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"secret_key": ()}, "need a secret_key"),
-        ({"secret_key": "short"}, "32 characters"),
-        ({"connections": ["hub"]}, "is not a Connection"),
+        (ConnectionSettings([HUB], ()), "need a secret_key"),
+        (ConnectionSettings([HUB], "short"), "32 characters"),
+        (ConnectionSettings(["hub"], KEY), "is not a Connection"),
+        ([HUB], r"connections is ConnectionSettings\(…\) or None"),
     ],
 )
-async def test_an_app_with_connections_needs_a_key(
-    hub: Hub, wrong: dict[str, Any], sentence: str
-) -> None:
+async def test_an_app_with_connections_needs_a_key(hub: Hub, wrong: Any, sentence: str) -> None:
     with pytest.raises(OutlastError, match=sentence):
-        async with running(hub.agent(), **{**hub.app, **wrong}):
+        async with running(hub.agent(), **{**hub.app, "connections": wrong}):
             pass
 
 
 async def test_two_connections_have_two_names(hub: Hub) -> None:
     with pytest.raises(OutlastError, match="same name"):
-        async with running(hub.agent(), **{**hub.app, "connections": [hub.connection] * 2}):
+        async with running(hub.agent(), **hub.app_with(times=2)):
             pass
 
 

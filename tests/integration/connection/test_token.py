@@ -312,7 +312,7 @@ async def test_an_old_key_still_opens_what_it_has_sealed(hub: Hub) -> None:
         await sign_in(app, hub, session := await app.start("a", "go", **ADA))
         await session.wait()
 
-    rotated = {**hub.app, "secret_key": [other, KEY]}
+    rotated = hub.app_with([other, KEY])
     async with running(hub.agent(), **rotated, store=store) as app:
         assert await results_of(await looked(app)) == ["status 200"]
 
@@ -326,7 +326,7 @@ async def test_without_the_old_key_somebody_has_to_sign_in_again(hub: Hub) -> No
         waiting = await app.start("a", "go", principal="bob")
         back = (await required(waiting)).data["url"]
 
-    async with running(hub.agent(), **{**hub.app, "secret_key": other}, store=store) as app:
+    async with running(hub.agent(), **hub.app_with(other), store=store) as app:
         session = await app.start("a", "go", **ADA)
         assert await sign_in(app, hub, session) == "completed"
         assert (await session.wait()).output == "done"

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from rival import PATIENCE, Rival, looking, opened, rivalling
+from rival import TIMEOUT, Rival, looking, opened, rivalling
 
 from outlast.clock import Clock
 from outlast.core import record as r
@@ -162,7 +162,7 @@ async def test_a_store_is_closed_though_who_asked_for_a_commit_was_stopped(
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
         writing.cancel()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await closing
         assert writing.cancelled()
 
@@ -179,7 +179,7 @@ async def test_what_waited_for_a_lone_commit_is_written_though_it_was_stopped(
     await asyncio.sleep(0)
     writing.cancel()
     await rival.rollback()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         [written] = await behind
     assert isinstance(written, Committed)
 

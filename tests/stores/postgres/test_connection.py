@@ -26,7 +26,8 @@ from outlast.stores.postgres import PostgresStore, writer
 from outlast.stores.postgres import reconnect as line
 from outlast.stores.postgres.error import ServerAway
 from outlast.stores.postgres.pipeline import Answer, PipelinedConnection
-from outlast.stores.postgres.statement import Statement
+from outlast.stores.postgres.statement import Statement, load_queries
+from outlast.stores.postgres.timeline import ServerGuard
 from outlast.stores.postgres.url import read_url
 from outlast.stores.postgres.writer import LARGEST_GROUP, MOST_LOSSES
 from outlast.testing.contract.builder import (
@@ -158,7 +159,7 @@ async def test_of_groups_under_way_together_one_that_cannot_be_written_fails_alo
 async def test_of_groups_under_way_together_everybody_is_told_that_the_server_is_away(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "PATIENCE", 0.05)
+    monkeypatch.setattr(line, "TIMEOUT", 0.05)
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         await admit(store, new_session(clock))
@@ -240,7 +241,7 @@ async def test_a_renewal_on_a_connection_that_went_dead_without_a_word_is_made_o
 async def test_what_hung_on_a_connection_that_went_dead_is_tried_on_a_new_one(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "PATIENCE", 0.05)
+    monkeypatch.setattr(line, "TIMEOUT", 0.05)
     wire = Wire(postgres_url)
     host = postgres_url.partition("@")[2].partition("/")[0]
     async with (
@@ -546,7 +547,8 @@ async def test_a_tool_that_hid_an_error_cannot_commit(postgres_url: str) -> None
 async def test_who_waits_for_an_answer_is_told_that_the_connection_was_let_go(
     postgres_url: str,
 ) -> None:
-    link = await PipelinedConnection.open(read_url(postgres_url).direct, "database")
+    guard = ServerGuard("database", load_queries("outlast")["find_server"])
+    link = await PipelinedConnection.open(read_url(postgres_url).direct, "database", guard)
     answer = link.send([Statement(b"SELECT 1", [], [], [])])
     link.close()
     async with asyncio.timeout(10):
@@ -598,7 +600,7 @@ async def test_a_transaction_that_the_server_stops_at_its_end_is_undone(postgres
 async def test_nobody_knows_of_a_transaction_while_the_server_is_away(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "PATIENCE", 0.1)
+    monkeypatch.setattr(line, "TIMEOUT", 0.1)
     wire = Wire(postgres_url)
     async with wire.opened() as port, opened(through(postgres_url, port)) as store:
         claim = await start_and_claim(store, clock)
@@ -630,7 +632,7 @@ async def test_what_is_too_much_for_one_group_goes_out_in_several(
 async def test_a_work_that_takes_the_connection_with_it_each_time_takes_no_other(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "PATIENCE", 1.0)
+    monkeypatch.setattr(line, "TIMEOUT", 1.0)
     async with opened(postgres_url) as store:
         await ask(postgres_url, HANG_UP)
         try:
@@ -668,7 +670,7 @@ async def test_what_the_server_would_never_take_is_refused_alone_and_at_once(
 async def test_works_that_go_one_by_one_do_not_each_wait_for_a_server_that_is_away(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "PATIENCE", 0.5)
+    monkeypatch.setattr(line, "TIMEOUT", 0.5)
     wire = Wire(postgres_url)
     sent: list[int] = []
     send = PipelinedConnection.send

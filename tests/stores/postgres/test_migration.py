@@ -26,6 +26,7 @@ from outlast.store import Claim, Commit
 from outlast.stores.postgres import PostgresStore
 from outlast.stores.postgres import migration as migrating
 from outlast.stores.postgres.statement import load_queries
+from outlast.stores.postgres.timeline import ServerGuard
 from outlast.stores.postgres.url import read_url
 from outlast.testing.contract.builder import (
     admit,
@@ -62,7 +63,9 @@ async def make_version_one(url: str) -> None:
 
 async def migrate(url: str, migrations: list[Path]) -> None:
     place = read_url(url)
-    await migrating.migrate(place, clock, load_queries(place.schema), migrations)
+    queries = load_queries(place.schema)
+    guard = ServerGuard(place.label, queries["find_server"])
+    await migrating.migrate(place, guard, clock, queries, migrations)
 
 
 async def test_fifty_may_migrate_at_once(new_url: str) -> None:
@@ -324,7 +327,10 @@ async def keep_writing(rival: Rival, worker: str, migrated: asyncio.Event) -> tu
     await rival.admit(start)
     await rival.run("UPDATE lanes SET worker = %s, fence = 1 WHERE worker IS NULL", worker)
     await rival.commit()
-    claim = Claim(start.session_id, "default", "main", "support", 1, 0, 2)
+    await rival.run("SELECT note_server_start()")
+    [(epoch,)] = await rival.run("SELECT epoch()::text")
+    await rival.commit()
+    claim = Claim(start.session_id, "default", "main", "support", 1, 0, 2, epoch=epoch)
     count = rest = 0
     while rest < 5:
         record = large_result() if count % 3 else delta()

@@ -25,6 +25,7 @@ from outlast.testing.contract.builder import (
     commit,
     delta,
     effect,
+    end_of,
     enlist,
     message,
     new_session,
@@ -111,7 +112,10 @@ class Office:
         )
 
     async def _write(self, make: Callable[[Claim], Commit], *, alone: bool = False) -> None:
-        commits = [replace(make(claim), seen=1_000) for claim in self.claims]
+        commits = [
+            replace(make(claim), seen=await end_of(self._store, claim.session_id))
+            for claim in self.claims
+        ]
         groups = [[one] for one in commits] if alone else [commits]
         for group in groups:
             assert all(isinstance(done, Committed) for done in await self._store.log.commit(group))

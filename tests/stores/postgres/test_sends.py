@@ -168,7 +168,9 @@ async def test_a_child_of_a_session_that_is_being_erased_never_begins(postgres_u
         assert await remains(postgres_url) == {}
 
 
-async def test_an_erasure_that_waited_for_the_start_of_a_child_dooms_it(postgres_url: str) -> None:
+async def test_an_erasure_that_waited_for_the_start_of_a_child_orphans_it(
+    postgres_url: str,
+) -> None:
     async with opened(postgres_url) as store, rivalling(postgres_url) as rival:
         [parent] = await start(store, 1)
         child = child_of(parent)

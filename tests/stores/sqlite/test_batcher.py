@@ -16,7 +16,7 @@ from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import commit, delta, end_of, start_and_claim, write
 
 OURS = "MainThread"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WRITERS = "outlast writer"
 
 
@@ -162,7 +162,7 @@ async def test_a_slow_disk_is_left_to_the_thread_and_tried_again_later(
     assert disk.waited == [OURS, WRITERS, WRITERS]
     clock.advance(CAUTION * disk.takes)
     disk.takes = 0
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while OURS not in disk.waited[3:]:  # the thread may be about to lay down its pen
             await owner.write()
 

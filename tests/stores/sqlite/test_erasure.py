@@ -31,7 +31,7 @@ from outlast.testing.contract.builder import (
     write,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def unnamed(admission: Admission) -> Admission:
@@ -122,7 +122,7 @@ async def test_who_listens_to_a_session_hears_that_it_was_erased(
 
     await store.log.erase(receipt.session_id)
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await heard
 
 

@@ -27,7 +27,7 @@ from outlast.testing.contract.builder import (
     start_and_claim,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -147,7 +147,7 @@ async def test_of_two_processes_that_erase_a_session_one_does(
     with process(*args) as one, process(*args) as two:
         for child in (one, two):
             go(child)
-        told = [child.communicate(timeout=PATIENCE)[0].split() for child in (one, two)]
+        told = [child.communicate(timeout=TIMEOUT)[0].split() for child in (one, two)]
         assert (one.returncode, two.returncode) == (0, 0)
 
     assert sorted([*told[0], *told[1]]) == sorted(sessions)

@@ -16,14 +16,9 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.store import Refused
+from outlast.stores.lock_file import LockFile, is_free
 from outlast.stores.sqlite import SqliteStore
-from outlast.stores.sqlite.liveness import (
-    MISSING_FOR,
-    LivenessObserver,
-    LockFile,
-    is_missing,
-    lock_path,
-)
+from outlast.stores.sqlite.liveness import MISSING_FOR, LivenessObserver, lock_path
 from outlast.stores.sqlite.worker_lease import SqliteLease
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -36,9 +31,10 @@ from outlast.testing.contract.builder import (
     write_in_vain,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WORKER = """
 import asyncio, os, subprocess, sys
+from outlast.stores.lock_file import LockFile, is_free
 from outlast.stores.sqlite import SqliteStore
 from outlast.stores.sqlite.worker_lease import SqliteLease
 from outlast.clock import Clock
@@ -120,7 +116,7 @@ async def test_a_killed_worker_is_found_dead_though_a_child_of_it_lives(
 ) -> None:
     with other_worker(path, then=child) as process:
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         assert await listed(store) == []
         assert await look_twice(store, clock) == ["other"]
     assert not lock_of(path, "other").exists()
@@ -131,12 +127,12 @@ async def test_a_worker_is_dead_only_when_missing_twice_and_not_at_once(
 ) -> None:
     with other_worker(path) as process:
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
-    assert await store.work.find_dead() == []
+        process.wait(TIMEOUT)
+    assert await store.work.find_dead() == {}
     clock.advance(int(MISSING_FOR * 1000) - 1)
-    assert await store.work.find_dead() == []
+    assert await store.work.find_dead() == {}
     clock.advance(1)
-    assert await store.work.find_dead() == ["other"]
+    assert await store.work.find_dead() == {"other": "lock_file"}
 
 
 async def test_a_worker_whose_file_is_gone_is_left_to_its_lease(
@@ -145,7 +141,7 @@ async def test_a_worker_whose_file_is_gone_is_left_to_its_lease(
     with other_worker(path) as process:
         lock_of(path, "other").unlink()
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
     assert await listed(store) == ["other"]
     assert await look_twice(store, clock) == []
 
@@ -155,7 +151,7 @@ async def test_a_worker_on_another_machine_is_left_to_its_lease(
 ) -> None:
     with other_worker(path) as process:
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
     run(path, "UPDATE outlast_workers SET machine = 'elsewhere'")
     assert await listed(store) == ["other"]
     assert await look_twice(store, clock) == []
@@ -166,9 +162,9 @@ async def test_a_worker_not_heard_of_for_a_day_is_forgotten(
 ) -> None:
     await enlist(store, clock, "w9", lease=1_000)
     run(path, "UPDATE outlast_workers SET machine = 'elsewhere'")
-    assert await store.work.find_dead() == []
+    assert await store.work.find_dead() == {}
     clock.advance(25 * 3_600_000)
-    assert await store.work.find_dead() == ["w9"]
+    assert await store.work.find_dead() == {"w9": "lease_expired"}
 
 
 async def test_what_a_dead_worker_still_sends_is_refused(
@@ -194,7 +190,7 @@ async def test_a_lease_is_renewed_while_the_event_loop_is_blocked(
     renewed: list[bool] = []
     thread = threading.Thread(target=lambda: renewed.append(lease.renew().alive))
     thread.start()
-    thread.join(PATIENCE)  # nothing of the loop runs meanwhile
+    thread.join(TIMEOUT)  # nothing of the loop runs meanwhile
     assert renewed == [True]
 
 
@@ -270,9 +266,9 @@ def test_looking_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
     lock = LockFile(tmp_path / "w1.lock")
     lock.take()
     lock.drop()
-    assert is_missing(lock.path)
+    assert is_free(lock.path)
     lock.take()
-    assert not is_missing(lock.path)
+    assert not is_free(lock.path)
     lock.drop()
 
 
@@ -280,6 +276,7 @@ USE_AFTER_FORK = """
 import asyncio, os, sys
 from outlast.errors import UsedAfterFork
 from outlast.clock import Clock
+from outlast.stores.lock_file import LockFile, is_free
 from outlast.stores.sqlite import SqliteStore
 from outlast.stores.sqlite.worker_lease import SqliteLease
 from outlast.testing.contract.builder import enlist
@@ -319,7 +316,7 @@ else:
 
 
 def test_a_store_refuses_to_be_used_after_a_fork(path: Path) -> None:
-    subprocess.run([sys.executable, "-c", USE_AFTER_FORK, str(path)], check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-c", USE_AFTER_FORK, str(path)], check=True, timeout=TIMEOUT)
 
 
 async def test_lanes_of_a_killed_process_are_claimed_by_another(
@@ -331,6 +328,6 @@ async def test_lanes_of_a_killed_process_are_claimed_by_another(
         run(path, "UPDATE outlast_lanes SET worker = 'other'")
         assert await store.work.claim("w1", 10) == []
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
     assert await look_twice(store, clock) == ["other"]
     assert (await claim_one(store)).session_id == claim.session_id

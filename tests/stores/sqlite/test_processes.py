@@ -14,12 +14,16 @@ import pytest
 import pytest_asyncio
 
 from outlast.clock import Clock
+from outlast.stores.lock_file import machine
 from outlast.stores.sqlite import SqliteStore
 from outlast.stores.sqlite import notify as wakeup
+from outlast.stores.sqlite.liveness import workers_directory
 from outlast.stores.sqlite.notify import ANYTHING, LONGEST, from_datagram, to_datagram
+from outlast.stores.sqlite.writer import LARGE
+from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import admit, message, new_session, read_all
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 # Each says that it is ready, waits for the signal to begin, and tells how it went.
 PROLOGUE = """
@@ -141,7 +145,7 @@ def run_together(count: int, script: str, path: Path, *args: str) -> None:
             child.stdin.write(b"go\n")
             child.stdin.flush()
         for child in children:
-            _, errors = child.communicate(timeout=PATIENCE)
+            _, errors = child.communicate(timeout=TIMEOUT)
             assert child.returncode == 0, errors.decode()
 
 
@@ -197,49 +201,76 @@ async def test_a_write_in_another_process_is_heard(store: SqliteStore, path: Pat
     )
     await admit(store, new_session(Clock()))  # by now the listener is registered
     await asyncio.to_thread(run_one, SEND, path, session)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await heard.wait()
     stop()
 
 
 def run_one(script: str, path: Path, name: str) -> None:
     with process(script, str(path), name) as child:
-        _, errors = child.communicate(b"go\n", timeout=PATIENCE)
+        _, errors = child.communicate(b"go\n", timeout=TIMEOUT)
         assert child.returncode == 0, errors.decode()
 
 
 async def test_a_listener_that_is_gone_is_forgotten(store: SqliteStore, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         add = "INSERT INTO outlast_listeners (address, place) VALUES (?, ?)"
-        database.execute(add, ("@outlast-nobody", wakeup.place()))
-        database.execute(add, ("@outlast-elsewhere", "another machine"))
+        database.execute(add, ("nobody", machine()))
+        database.execute(add, ("elsewhere", "another machine"))
         session = (await admit(store, new_session(Clock()))).session_id
         await admit(store, message(Clock(), session))
         left = database.execute("SELECT address FROM outlast_listeners").fetchall()
-    assert left == [("@outlast-elsewhere",)]
+    assert left == [("elsewhere",)]
 
 
 async def test_a_listener_that_is_too_slow_holds_nobody_up(store: SqliteStore, path: Path) -> None:
-    deaf, address = wakeup.bind(Clock())
+    deaf, address = wakeup.bind(workers_directory(path), Clock())
     with closing(sqlite3.connect(path, isolation_level=None)) as database, deaf:
         add = "INSERT INTO outlast_listeners (address, place) VALUES (?, ?)"
-        database.execute(add, (address, wakeup.place()))
+        database.execute(add, (address, machine()))
         session = (await admit(store, new_session(Clock()))).session_id
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             for _ in range(600):  # more than any system keeps for one socket
                 await admit(store, message(Clock(), session))
         assert database.execute("SELECT count(*) FROM outlast_listeners").fetchone() == (1,)
 
 
-async def test_a_store_that_stopped_listening_is_registered_no_more(
-    store: SqliteStore, path: Path
-) -> None:
-    stop = store.work.listen(lambda *_: None)
-    await admit(store, new_session(Clock()))
-    stop()
-    await admit(store, new_session(Clock()))
+async def test_a_store_has_one_address_for_as_long_as_it_is_open(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.migrate()
     with closing(sqlite3.connect(path)) as database:
+        known: set[tuple[str]] = set()
+        for _ in range(3):
+            stop = store.work.listen(lambda *_: None)
+            await admit(store, new_session(Clock(), "x" * LARGE))  # after it was registered
+            stop()
+            known.update(database.execute("SELECT address FROM outlast_listeners"))
+        assert len(known) == 1
+        [(address,)] = known
+        assert (workers_directory(path) / address).is_socket()
+        await store.close()
         assert database.execute("SELECT * FROM outlast_listeners").fetchall() == []
+        assert not (workers_directory(path) / address).exists()
+
+
+async def test_what_is_written_right_after_somebody_began_to_listen_is_heard(path: Path) -> None:
+    """The writer has just looked for listeners, and by its clock never does again."""
+    writer, reader = SqliteStore(path, ManualClock()), SqliteStore(path)
+    await writer.migrate()
+    await reader.migrate()
+    try:
+        writer.work.listen(lambda *_: None)
+        session = (await admit(writer, new_session(ManualClock()))).session_id
+        heard = asyncio.Event()
+        reader.work.listen(lambda one, _: heard.set() if one == session else None, session)
+        await admit(reader, new_session(Clock()))  # by now the listener is registered
+        clock = ManualClock(seed=1)
+        async with asyncio.timeout(TIMEOUT):
+            while not heard.is_set():
+                await admit(writer, message(clock, session))
+    finally:
+        await writer.close()
+        await reader.close()
 
 
 def test_hints_survive_the_journey() -> None:

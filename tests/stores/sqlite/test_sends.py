@@ -33,7 +33,7 @@ from outlast.testing.contract.builder import (
     write,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 async def start(store: SqliteStore, clock: ManualClock, count: int) -> list[Claim]:
@@ -229,7 +229,7 @@ async def test_what_is_sent_beside_an_erasure_is_erased_or_dropped(
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_a_child_that_is_started_beside_its_parents_erasure_is_doomed_or_never_was(
+async def test_a_child_that_is_started_beside_its_parents_erasure_is_an_orphan_or_never_was(
     store: SqliteStore, path: Path, clock: ManualClock, is_first: bool
 ) -> None:
     [parent] = await start(store, clock, 1)
@@ -243,7 +243,7 @@ async def test_a_child_that_is_started_beside_its_parents_erasure_is_doomed_or_n
     assert there == await store.log.find_orphans() == ([child.session_id] if is_first else [])
 
 
-async def test_a_session_of_which_only_pieces_are_left_takes_nothing_and_its_children_are_doomed(
+async def test_a_session_of_which_only_pieces_are_left_takes_nothing_and_its_children_are_orphans(
     store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erasure, "PIECE", 100)
@@ -283,7 +283,7 @@ async def test_a_tools_transaction_sends_with_its_commit(
         done = await tx.commit(commit(tool, delta(), sends=letters))
 
     assert isinstance(done, Committed)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await heard
     assert await texts_of(store, other.session_id) == ["hello"]
     [claim] = await store.work.claim("w1", 10, held=places([tool, other]))

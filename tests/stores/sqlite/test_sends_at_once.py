@@ -30,7 +30,7 @@ from outlast.testing.contract.builder import (
     start_and_claim,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 TIMES = 20
 
 PROLOGUE = """
@@ -146,7 +146,7 @@ async def test_nothing_is_lost_of_what_two_processes_send_to_each_other(path: Pa
             for child in (one, two):
                 go(child)
             for child in (one, two):
-                child.communicate(timeout=PATIENCE)
+                child.communicate(timeout=TIMEOUT)
             assert (one.returncode, two.returncode) == (0, 0)
 
         await enlist(store, clock, "w3")

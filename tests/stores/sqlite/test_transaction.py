@@ -27,7 +27,7 @@ from outlast.testing.contract.builder import (
     start_and_claim,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 SLOW = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 
@@ -120,7 +120,7 @@ async def test_a_statement_that_rolls_back_ends_the_transaction(store: SqliteSto
 
 
 async def test_a_statement_that_takes_too_long_is_stopped(store: SqliteStore) -> None:
-    async with asyncio.timeout(PATIENCE), store.log.transaction(limit=2) as tx:
+    async with asyncio.timeout(TIMEOUT), store.log.transaction(limit=2) as tx:
         await tx.execute("INSERT INTO notes VALUES ('a')")
         with pytest.raises(NotInTransaction, match="open for more than"):
             await tx.fetch(SLOW)
@@ -133,7 +133,7 @@ async def test_a_tool_that_forgets_its_transaction_holds_nobody_up_for_long(
     store: SqliteStore, clock: ManualClock
 ) -> None:
     claim = await claim_one(store)
-    async with asyncio.timeout(PATIENCE), store.log.transaction(limit=2) as tx:
+    async with asyncio.timeout(TIMEOUT), store.log.transaction(limit=2) as tx:
         await tx.execute("INSERT INTO notes VALUES ('a')")
         await admit(store, new_session(clock))
         with pytest.raises(NotInTransaction):
@@ -190,7 +190,7 @@ async def test_a_tool_that_is_cancelled_while_it_waits_for_its_turn_holds_nobody
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.sleep(0)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.wait([waiting])
         await admit(store, new_session(clock))
 
@@ -226,7 +226,7 @@ async def test_listeners_hear_of_a_transactions_commit(store: SqliteStore) -> No
     )
     async with store.log.transaction() as tx:
         await tx.commit(commit(claim, delta()))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await heard.wait()
     stop()
 
@@ -239,10 +239,10 @@ async def test_a_transaction_that_nobody_could_end_in_time_is_not_opened(
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Timer, "start", refuse)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             with pytest.raises(StoreUnavailable, match="more threads"):
                 async with store.log.transaction():
                     pass
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await admit(store, new_session(clock))
         assert await notes(store) == []

@@ -21,6 +21,7 @@ from outlast.stores.sqlite.database import (
     Database,
 )
 from outlast.stores.sqlite.notify import LoopListeners
+from outlast.stores.sqlite.path import FileWatch
 from outlast.stores.sqlite.transaction import SqliteTransaction
 from outlast.stores.sqlite.writer import WriteJob, Writer, do_works
 from outlast.testing.clock import ManualClock
@@ -34,7 +35,7 @@ from outlast.testing.contract.builder import (
     write,
 )
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Once:
@@ -95,7 +96,7 @@ async def test_a_listener_that_fails_is_no_failure_of_what_was_written(
         raise ZeroDivisionError
 
     store.work.listen(heard)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while here not in writers.seen:
             await admit(store, new_session(clock))
             await asyncio.sleep(0)
@@ -178,13 +179,13 @@ def test_a_signal_at_the_end_of_a_round_loses_nothing(
 async def test_a_transaction_asked_for_while_a_loop_writes_gets_its_turn(
     path: Path, clock: ManualClock
 ) -> None:
-    writer = Writer(path, clock, LoopListeners())
+    writer = Writer(path, clock, LoopListeners(), FileWatch(path))
     await writer.start()
     loop = asyncio.get_running_loop()
 
     async def transact() -> None:
         """As another event loop does, in the middle of a write of ours."""
-        transaction = SqliteTransaction(limit=PATIENCE)
+        transaction = SqliteTransaction(limit=TIMEOUT)
         waiting = [transaction]
 
         def fail(db: Database, items: Sequence[Any]) -> list[Any]:
@@ -197,19 +198,19 @@ async def test_a_transaction_asked_for_while_a_loop_writes_gets_its_turn(
         await transaction.opened
         await transaction.leave()
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         for _ in range(10):
             await transact()
         await writer.stop()
 
 
 async def test_what_comes_after_the_end_is_refused(path: Path, clock: ManualClock) -> None:
-    writer = Writer(path, clock, LoopListeners())
+    writer = Writer(path, clock, LoopListeners(), FileWatch(path))
     await writer.start()
     await writer.stop()
-    transaction = SqliteTransaction(limit=PATIENCE)
+    transaction = SqliteTransaction(limit=TIMEOUT)
     writer.hand_over(transaction)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         with pytest.raises(StoreUnavailable):
             await writer.submit(do_works, [])
         with pytest.raises(StoreUnavailable):
@@ -231,14 +232,14 @@ async def test_what_waits_on_another_event_loop_when_the_store_is_closed_is_told
 
         def hold_the_round() -> None:
             is_waiting.set()
-            is_closed.wait(PATIENCE)
+            is_closed.wait(TIMEOUT)
 
         asyncio.get_running_loop().call_soon(hold_the_round)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await asyncio.gather(*late, return_exceptions=True)
 
     elsewhere = asyncio.create_task(asyncio.to_thread(asyncio.run, write_elsewhere()))
-    await asyncio.to_thread(is_waiting.wait, PATIENCE)
+    await asyncio.to_thread(is_waiting.wait, TIMEOUT)
     await store.close()
     is_closed.set()
     assert [type(error) for error in await elsewhere] == [StoreUnavailable] * 2

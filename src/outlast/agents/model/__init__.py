@@ -1,1 +1,56 @@
-"""The model clients: what an agent asks of a model, and the providers behind it."""
+"""The model clients: what an agent asks of a model, and the providers behind it.
+
+The names here are for model clients of your own: `ModelClient` is what such a client has to do, the
+others go into it and come out of it. `pydantic_ai.py` is the client for all known providers.
+"""
+
+from outlast.agents.model.client import (
+    AnswerCutOff,
+    FinishedAnswer,
+    KeepAlive,
+    ModelClient,
+    ModelFailure,
+    ModelPiece,
+    ModelRequest,
+    ReasoningPiece,
+    TextPiece,
+    ToolCallPiece,
+    ToolSpec,
+)
+from outlast.core.message import (
+    Message,
+    ModelAnswer,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolOutput,
+    ToolOutputs,
+    UserMessage,
+    text_of,
+)
+from outlast.core.record import Failure, Tokens
+
+__all__ = [
+    "AnswerCutOff",
+    "Failure",
+    "FinishedAnswer",
+    "KeepAlive",
+    "Message",
+    "ModelAnswer",
+    "ModelClient",
+    "ModelFailure",
+    "ModelPiece",
+    "ModelRequest",
+    "Reasoning",
+    "ReasoningPiece",
+    "Text",
+    "TextPiece",
+    "Tokens",
+    "ToolCall",
+    "ToolCallPiece",
+    "ToolOutput",
+    "ToolOutputs",
+    "ToolSpec",
+    "UserMessage",
+    "text_of",
+]

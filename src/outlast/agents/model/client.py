@@ -73,15 +73,18 @@ class FinishedAnswer(Struct, frozen=True, gc=False):
     finish: str = ""
 
 
-Said = TextPiece | ReasoningPiece | ToolCallPiece | KeepAlive | FinishedAnswer
+ModelPiece = TextPiece | ReasoningPiece | ToolCallPiece | KeepAlive | FinishedAnswer
 
 
 class ModelFailure(Struct, frozen=True, gc=False):
-    """The meaning of an error. `transient` may pass by itself, `recoverable` may be mended by a
-    follow-up (a refused input, a filter), `structural` by nothing in the conversation (bad
-    credentials, an unknown model)."""
+    """The meaning of an error.
 
-    kind: Literal["transient", "recoverable", "structural"]
+    `transient` may pass by itself; `blocked` passes when somebody has mended what is outside of
+    the conversation (a rejected key, an unknown model, an unpaid bill); `recoverable` may be mended
+    by a follow-up (a refused input, a filter); `structural` by nothing.
+    """
+
+    kind: Literal["transient", "blocked", "recoverable", "structural"]
     error: Failure
     retry_after: int = 0
 
@@ -102,7 +105,7 @@ class ModelClient(Protocol):
         """Return the whole answer; raise AnswerCutOff if it is not whole."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
         ...
 

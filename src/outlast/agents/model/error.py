@@ -1,4 +1,4 @@
-"""Classifies errors of model calls: try again, change what is said, or give up.
+"""Classifies errors of model calls: try again, wait until it is mended, or give up.
 
 Errors are told apart by the names of their classes and by their HTTP status, so that
 nothing of a provider's library has to be imported to classify_error one. What is written
@@ -6,8 +6,8 @@ down of an error never holds a key: see `redact`.
 
 Not every case is obvious:
 
-- An exhausted quota is `recoverable` although it comes as a 429: waiting does not help,
-  paying does.
+- An exhausted quota is `blocked` although it comes as a 429: waiting does not help, paying does.
+- A model that a worker cannot build is `blocked`: a package or a key is missing where it runs.
 - An unexpected error is `recoverable`: it is a bug, here or in a provider's
   library, so trying again would fail again and cost again, but the session is sound.
 - A part that this process cannot read is `recoverable`: a newer worker can.
@@ -27,16 +27,16 @@ from outlast.core.record import Failure
 
 _failures = msgspec.msgpack.Decoder(ModelFailure)
 
-Kind = Literal["transient", "recoverable", "structural"]
+Kind = Literal["transient", "blocked", "recoverable", "structural"]
 
 # From the particular to the general: the first class that an error is an instance of decides.
 MEANINGS: tuple[tuple[str, Kind, str], ...] = (
     ("AnswerCutOff", "transient", "ANSWER_CUT_OFF"),
     ("AnswerFiltered", "recoverable", "CONTENT_FILTERED"),
     ("ContentFilterError", "recoverable", "CONTENT_FILTERED"),
-    ("ModelQuotaExceededError", "recoverable", "QUOTA_EXCEEDED"),
-    ("ModelAuthenticationError", "structural", "CREDENTIALS_REJECTED"),
-    ("ModelNotFoundError", "structural", "MODEL_NOT_FOUND"),
+    ("ModelQuotaExceededError", "blocked", "QUOTA_EXCEEDED"),
+    ("ModelAuthenticationError", "blocked", "CREDENTIALS_REJECTED"),
+    ("ModelNotFoundError", "blocked", "MODEL_NOT_FOUND"),
     ("ModelContextWindowExceededError", "recoverable", "CONTEXT_WINDOW_EXCEEDED"),
     ("ModelRateLimitError", "transient", "RATE_LIMITED"),
     ("ModelUnavailableError", "transient", "MODEL_UNAVAILABLE"),
@@ -47,8 +47,8 @@ MEANINGS: tuple[tuple[str, Kind, str], ...] = (
     ("ModelRequestRejectedError", "recoverable", "REQUEST_REJECTED"),
     ("ModelAPIError", "transient", "PROVIDER_FAILED"),
     ("UnexpectedModelBehavior", "transient", "ANSWER_UNREADABLE"),
-    ("UserError", "structural", "INVALID_DEFINITION"),
-    ("InvalidDefinition", "structural", "INVALID_DEFINITION"),
+    ("UserError", "recoverable", "INVALID_DEFINITION"),
+    ("InvalidDefinition", "blocked", "MODEL_NOT_BUILT"),
     ("StoreCorrupt", "structural", "STORE_CORRUPT"),
     ("StoreFromTheFuture", "recoverable", "STORE_FROM_THE_FUTURE"),
     ("TimeoutException", "transient", "MODEL_TIMEOUT"),  # httpx
@@ -94,7 +94,7 @@ def classify(error: Exception, secrets: Iterable[str] = ()) -> ModelFailure:
 
 def mildest(failures: list[ModelFailure]) -> ModelFailure:
     """Return the failure of several models that leaves the most hope, and the shortest wait."""
-    order = ("transient", "recoverable", "structural")
+    order = ("transient", "blocked", "recoverable", "structural")
     return min(failures, key=lambda failure: (order.index(failure.kind), failure.retry_after))
 
 
@@ -111,7 +111,9 @@ def meaning(error: Exception) -> tuple[Kind, str]:
 
 def wait_of(error: Exception) -> int:
     """Return how long the provider asked to wait, in milliseconds."""
-    seconds = getattr(error, "retry_after", None) or 0
+    seconds = getattr(error, "retry_after", None)
+    if not isinstance(seconds, int | float) or not seconds > 0:  # NaN is not over 0 either
+        return 0
     return ceil(min(seconds, LONGEST_WAIT) * 1000)
 
 

@@ -20,8 +20,8 @@ from outlast.agents.model.client import (
     KeepAlive,
     ModelClient,
     ModelFailure,
+    ModelPiece,
     ModelRequest,
-    Said,
     ToolSpec,
 )
 from outlast.agents.model.error import classify
@@ -76,7 +76,7 @@ class PydanticAI:
         from pydantic_ai.direct import model_request, model_request_stream
         from pydantic_ai.exceptions import ModelConnectionError, ModelTimeoutError, UserError
         from pydantic_ai.messages import InstructionPart, ModelMessagesTypeAdapter
-        from pydantic_ai.models import ModelRequestParameters, infer_model
+        from pydantic_ai.models import Model, ModelRequestParameters, infer_model
         from pydantic_ai.tools import ToolDefinition
 
         self.version: str = __version__
@@ -87,6 +87,7 @@ class PydanticAI:
         self.UserError = UserError
         self.InstructionPart = InstructionPart
         self.adapter = ModelMessagesTypeAdapter
+        self.Model = Model
         self.ModelRequestParameters = ModelRequestParameters
         self.infer_model = infer_model
         self.ToolDefinition = ToolDefinition
@@ -101,19 +102,26 @@ STILL_SPEAKING = KeepAlive()
 class ProviderModel:
     """A model by its name (`"openai:gpt-5.2"`), or any `Model` of pydantic-ai.
 
-    One that is given by name is built once for each event loop: connections do not outlive
-    theirs. A `Model` stays its owner's to set up and to close.
+    Connections do not outlive their event loop: one that is given by name is built once for each
+    loop, and a `Model` is entered there, which renews the connections that it made itself. One
+    with an HTTP client of its owner's keeps that.
     """
 
     def __init__(self, model: str | Model) -> None:
         self._given = model
         self._built: Model | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._entered: asyncio.AbstractEventLoop | None = None
         self._building = Lock()
 
     @property
     def name(self) -> str:
         return self._given if isinstance(self._given, str) else self._given.model_id
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether the model gives its answers in pieces; if not, it is asked for whole ones."""
+        return isinstance(self._given, str) or can_stream(self._given)
 
     async def request(self, request: ModelRequest) -> FinishedAnswer:
         """Return the whole answer; raise AnswerCutOff if it is not whole."""
@@ -126,7 +134,7 @@ class ProviderModel:
         )
         return finished(response, model)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Said]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
         model = await self.ready()
         announcer = StreamTranslator()
@@ -154,24 +162,42 @@ class ProviderModel:
         return classify(error, secrets(self._built))
 
     async def close(self) -> None:
-        """Close the connections of a model that was built here."""
-        if isinstance(self._given, str) and self._built:
-            built, self._built = self._built, None
-            async with built:
-                pass  # leaving a model is what closes its connections
+        """Close the model's connections, unless its owner has entered it too."""
+        if built := self._built:
+            self._built = None
+            await built.__aexit__(None, None, None)
 
     async def ready(self) -> Model:
         """Return the model, built in a thread: the loop has other lanes to serve meanwhile."""
         loop = asyncio.get_running_loop()
         if self._built is None or self._loop is not loop:
-            return await asyncio.to_thread(self._build, loop)
+            model = await asyncio.to_thread(self._build, loop)
+            if self._entered is not loop:
+                self._entered = loop
+                await model.__aenter__()
+            return model
         return self._built
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Model:
         with self._building:
             if self._built is None or self._loop is not loop:
-                self._built, self._loop = build(self._given), loop
+                self._built, self._loop, self._entered = build(self._given), loop, None
             return self._built
+
+
+def can_stream(model: Model) -> bool:
+    """Say whether a model, and every model that it stands for, has a way to stream."""
+    return all(
+        type(each).request_stream is not library().Model.request_stream
+        and getattr(each, "stream_function", True) is not None
+        for each in models_of(model)
+    )
+
+
+def models_of(model: Model) -> list[Model]:
+    """Return the models that one stands for: those that it falls back to or wraps, or itself."""
+    inner = [*getattr(model, "models", ()), *filter(None, [getattr(model, "wrapped", None)])]
+    return [found for each in inner for found in models_of(each)] or [model]
 
 
 def build(model: str | Model) -> Model:
@@ -275,7 +301,8 @@ def finished(response: ModelResponse, model: Model) -> FinishedAnswer:
     if response.finish_reason == "content_filter" and not (reason and response.parts):
         refusal = (response.provider_details or {}).get("refusal") or "no reason was given"
         raise AnswerFiltered(f"the provider's filter kept the answer back: {refusal}")
-    if response.state != "complete" or not (reason or model.system in SCRIPTED):
+    is_scripted = all(each.system in SCRIPTED for each in models_of(model))
+    if response.state != "complete" or not (reason or is_scripted):
         raise AnswerCutOff("the answer ended before the provider said that it was over")
     (plain,) = library().adapter.dump_python([response], mode="json")
     return FinishedAnswer(

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
-from outlast.agents.model.client import AnswerCutOff, ReasoningPiece, Said, TextPiece, ToolCallPiece
+from outlast.agents.model.client import (
+    AnswerCutOff,
+    ModelPiece,
+    ReasoningPiece,
+    TextPiece,
+    ToolCallPiece,
+)
 from outlast.core.message import (
     Content,
     File,
@@ -216,7 +222,7 @@ class StreamTranslator:
         self._texts: dict[int, list[str]] = {}
         self._calls: set[int] = set()
 
-    def announce(self, event: ModelResponseStreamEvent) -> Iterator[Said]:
+    def announce(self, event: ModelResponseStreamEvent) -> Iterator[ModelPiece]:
         """Give the piece in an event, if there is one."""
         if event.event_kind == "part_start":
             part = event.part
@@ -234,7 +240,7 @@ class StreamTranslator:
             elif delta.part_delta_kind == "thinking":
                 yield from self._reasoning(event.index, delta.content_delta)
 
-    def complete(self, parts: Sequence[Part]) -> Iterator[Said]:
+    def complete(self, parts: Sequence[Part]) -> Iterator[ModelPiece]:
         """Give what was not announced of the whole answer; refuse one that is not what was said."""
         for number in self._calls:
             if number >= len(parts) or not isinstance(parts[number], ToolCall):
@@ -250,12 +256,12 @@ class StreamTranslator:
                 say = self._text if isinstance(part, Text) else self._reasoning
                 yield from say(number, part.text[len(said) :])
 
-    def _text(self, part: int, text: str) -> Iterator[Said]:
+    def _text(self, part: int, text: str) -> Iterator[ModelPiece]:
         if text:
             self._texts.setdefault(part, []).append(text)
             yield TextPiece(part, text)
 
-    def _reasoning(self, part: int, text: str | None) -> Iterator[Said]:
+    def _reasoning(self, part: int, text: str | None) -> Iterator[ModelPiece]:
         if text:
             self._texts.setdefault(part, []).append(text)
             yield ReasoningPiece(part, text)

@@ -10,6 +10,7 @@ import msgspec
 from outlast.agents.runtime.durable_wait import WaitTracker
 from outlast.agents.runtime.environment import TokenSource
 from outlast.core.instant import Span
+from outlast.core.name import quoted
 from outlast.core.result import NewWait
 from outlast.errors import AuthorizationError
 
@@ -34,23 +35,20 @@ async def require(
     if not lane.can_ask:
         raise AuthorizationError(f"nobody can be asked here to sign in to {connection}")
     if waiting.has_begun(name):
-        raise await waiting.stop_at(NewWait(name))
+        raise waiting.stop_at(NewWait(name))
     wanted = (*(grant.scopes if grant else ()), *scopes)
     with waiting.busy():
-        begun = await account.begin(wanted, timeout, waiting.journal.now())
-    raise await waiting.stop_at(NewWait(name, authorization=begun))
+        begun = await account.begin(wanted, timeout, waiting.journal.latest())
+    raise waiting.stop_at(NewWait(name, authorization=begun))
 
 
 def open_round(waiting: WaitTracker, connection: str) -> str:
     """Name the wait; a sign-in that was completed may not suffice any more, or not for all."""
-    first, known = waiting.next("authorization", connection)
-    name, rounds = first, 1
-    while known is not None:
+    for name, known in waiting.rounds("authorization", quoted(connection)):
+        if known is None:
+            return name
         check(msgspec.json.decode(known, type=dict[str, str]), connection)
-        rounds += 1
-        name = f"{first}#{rounds}"
-        known = waiting.come_since(name)
-    return name
+    raise AssertionError("there is always another round")
 
 
 def check(came: dict[str, str], connection: str) -> None:

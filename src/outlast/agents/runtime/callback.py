@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from outlast.agents.runtime.durable_wait import WaitTracker
 from outlast.core.instant import Span, milliseconds
-from outlast.core.name import PAUSE
 from outlast.core.result import NewWait
 from outlast.errors import ToolError
 
@@ -48,18 +47,18 @@ class Callback:
     async def wait(self) -> ReceivedCallback:
         """Wait for the call, holding nothing; the tool is run again from its first line then."""
         if (known := self._waiting.come_since(self.name)) is None:
-            raise await self._waiting.stop_at(NewWait(self.name))
+            raise self._waiting.stop_at(NewWait(self.name))
         return self._received(known)
 
     async def wait_for(self, timeout: Span) -> ReceivedCallback | None:
         """Wait likewise, but for a while only; None if no call has come by then."""
         self._pauses += 1
-        pause = f"{self.name}{PAUSE}{self._pauses}"
+        pause = f"{self.name}~{self._pauses}"
         if self._waiting.come_since(pause) is not None:
             return None
         if (known := self._waiting.come_since(self.name)) is not None:
             return self._received(known)
-        raise await self._waiting.stop_until(pause, milliseconds(timeout))
+        raise self._waiting.stop_until(pause, milliseconds(timeout), NewWait(self.name))
 
     def _received(self, known: str) -> ReceivedCallback:
         came = msgspec.json.decode(known)

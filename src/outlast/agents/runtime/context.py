@@ -9,23 +9,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import wraps
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol
+from typing import Any, ClassVar, Generic
 
 import msgspec
 from msgspec import Struct
 from typing_extensions import TypeVar
 
 from outlast.agents.runtime.authorization import require
+from outlast.agents.runtime.branch import ConcurrentWaits
 from outlast.agents.runtime.callback import Callback
-from outlast.agents.runtime.durable_wait import Steps, WaitTracker
-from outlast.agents.runtime.environment import ALONE, Environment
+from outlast.agents.runtime.durable_wait import WaitTracker, digest, for_async_tools
+from outlast.agents.runtime.environment import ALONE, AgentRef, Environment
 from outlast.agents.runtime.json_value import from_json, slice_name, to_json
 from outlast.agents.runtime.subagent_call import Subagent
 from outlast.core.instant import Span, date_of, milliseconds, since_epoch
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import check_text
-from outlast.core.name import KEYED, check_id, check_token, effect_key, round_token
+from outlast.core.name import KEYED, check_id, check_token, effect_key, quoted
 from outlast.core.policy import OnExpiry
 from outlast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
 from outlast.core.result import NewWait, Question, SliceUpdate
@@ -43,44 +43,15 @@ from outlast.errors import (
 from outlast.store import Transaction
 
 T = TypeVar("T")
-P = ParamSpec("P")
 Deps = TypeVar("Deps", default=Any)
 
 
-class WaitingContext(Protocol):
-    """A context with durable waits. `_path` is the parameter annotation that asks for it."""
-
-    _path: ClassVar[str]
-
-    @property
-    def _waiting(self) -> WaitTracker | None: ...
-
-
-Given = TypeVar("Given", bound=WaitingContext)
-
-
-def for_async_tools(
-    method: Callable[Concatenate[Given, P], T],
-) -> Callable[Concatenate[Given, P], T]:
-    """Refuse in a thread what has to be awaited: there it would come to nothing, and unnoticed."""
-
-    @wraps(method)
-    def checked(self: Given, /, *args: P.args, **named: P.kwargs) -> T:
-        if self._waiting and self._waiting.in_thread:
-            raise InvalidInput(
-                f"{self._path}.{method.__name__} has to be awaited:"
-                f" write {self._waiting.tool} as `async def`"
-            )
-        return method(self, *args, **named)
-
-    return checked
-
-
 class Answer(Struct, frozen=True):
-    """A human's answer to `ctx.ask`."""
+    """A human's answer to `ctx.ask`; `prompt` is the question as the human saw it."""
 
     option: str = ""
     text: str = ""
+    prompt: str = ""
 
 
 class Slice(Generic[T]):
@@ -177,7 +148,7 @@ class InstructionContext(Generic[Deps]):
         self.session = session
 
 
-class Context(Generic[Deps]):
+class Context(ConcurrentWaits, Generic[Deps]):
     """The context that a running tool is given."""
 
     _path: ClassVar[str] = "ctx"
@@ -202,7 +173,6 @@ class Context(Generic[Deps]):
         self.approved_by = call.approved_by
         self._emitted: list[ToolEmitted] = []
         self._waiting = session._waiting = WaitTracker(call, journal)
-        self._steps = Steps()
         self._call = call
         self._journal = journal
         self._environment = environment
@@ -245,12 +215,10 @@ class Context(Generic[Deps]):
         """Do something once, however often this call is run again, and return its result.
 
         It comes back as plain data, as JSON has it. Steps of one name that follow one another are
-        several steps; those that are done at once need names of their own.
+        several steps; each branch of a `gather` has its own.
         """
         self._not_in_transaction("step")
-        self._waiting.check()
-        self._waiting.course("step", name)
-        with self._steps.next(name, self._waiting.of) as key:
+        with self._waiting.scope("step").step(check_text("a step's name", name)) as key:
             if key not in self._call.memo:
                 with self._waiting.busy():
                     value = function(*args)
@@ -266,6 +234,7 @@ class Context(Generic[Deps]):
         prompt: str,
         options: Sequence[str | Option] = (),
         *,
+        name: str | None = None,
         allow_freeform: bool = True,
         timeout: Span | None = None,
         on_expiry: OnExpiry = "deny",
@@ -275,47 +244,71 @@ class Context(Generic[Deps]):
         If there is no answer by then, ToolError is raised; with `on_expiry="fail"` the turn
         fails.
         The call ends here and is run again from its first line when the answer is there.
+        An answer is known by the exact question and its options. Give the question a `name` where
+        its words may differ from run to run: then it is the same question whatever it says, and
+        `answer.prompt` has the words that the human saw. If the option that was chosen is not
+        offered any more, the question is asked anew.
         """
         self._not_in_transaction("ask")
-        name, known = self._waiting.next("ask", prompt)
-        if known is not None:
-            answer = msgspec.json.decode(known)
-            if answer.get("expired"):
-                raise ToolError("nobody answered in time")
-            return msgspec.convert(answer, Answer)
-        if self._waiting.has_begun(name):
-            raise await self._waiting.stop_at(NewWait(name))
-        if not self._journal.lane.can_ask:
-            raise ToolError("nobody can be asked in this session")
-        choices = choices_of(options)
-        if not choices and not allow_freeform:
-            raise InvalidInput("a question needs options, or allow_freeform=True")
-        expires_at = 0 if timeout is None else self._journal.now() + max(1, milliseconds(timeout))
         question = Question(
             check_text("a prompt", prompt),
-            choices,
+            choices_of(options),
             bool(allow_freeform),
-            expires_at,
-            one_of(OnExpiry, "on_expiry", on_expiry),
+            on_expiry=one_of(OnExpiry, "on_expiry", on_expiry),
         )
-        raise await self._waiting.stop_at(NewWait(name, question=question))
+        if not question.options and not question.allow_freeform:
+            raise InvalidInput("a question needs options, or allow_freeform=True")
+        wait, answer = self._answer_to(question, name)
+        if answer is not None:
+            return answer
+        if self._waiting.has_begun(wait):
+            raise self._waiting.stop_at(NewWait(wait))
+        if not self._journal.lane.can_ask:
+            raise ToolError("nobody can be asked in this session")
+        if timeout is not None:
+            expires_at = self._journal.latest() + max(1, milliseconds(timeout))
+            question = msgspec.structs.replace(question, expires_at=expires_at)
+        raise self._waiting.stop_at(NewWait(wait, question=question))
+
+    def _answer_to(self, question: Question, name: str | None) -> tuple[str, Answer | None]:
+        """Return the wait that a question is, and the answer that was given to it, if any."""
+        options = {option.id for option in question.options}
+        known_as = digest(question.prompt, question.options, question.allow_freeform)
+        if name is not None:
+            known_as = quoted(check_id("name of a wait", name))
+        for wait, known in self._waiting.rounds("ask", known_as):
+            if known is None:
+                return wait, None
+            said = msgspec.json.decode(known)
+            if said.get("expired"):
+                raise ToolError("nobody answered in time")
+            answer = msgspec.convert(said, Answer)
+            if answer.option in options if answer.option else question.allow_freeform:
+                return wait, answer
+        raise AssertionError("there is always another round")
 
     @for_async_tools
-    async def sleep(self, duration: Span) -> None:
-        """Wait, holding nothing. The call is run again from its first line afterwards."""
+    async def sleep(self, duration: Span, *, name: str | None = None) -> None:
+        """Wait, holding nothing. The call is run again from its first line afterwards.
+
+        It is known by its `name`, or by how many sleeps came before it, never by its length.
+        """
         self._not_in_transaction("sleep")
-        name, known = self._waiting.next("sleep")
+        wait, known = self._waiting.next("sleep", time_name(name))
         if known is None:
-            raise await self._waiting.stop_until(name, milliseconds(duration))
+            raise self._waiting.stop_until(wait, milliseconds(duration))
 
     @for_async_tools
-    async def wait_until(self, at: datetime) -> None:
-        """Wait for an instant, holding nothing. One that has passed is not waited for."""
+    async def wait_until(self, at: datetime, *, name: str | None = None) -> None:
+        """Wait for an instant, holding nothing. One that has passed is not waited for.
+
+        It is known as a `sleep` is.
+        """
         self._not_in_transaction("wait_until")
         due_at = since_epoch("an instant", at)
-        name, known = self._waiting.next("wait_until")
-        if known is None and due_at > self._journal.now():
-            raise await self._waiting.stop_at(NewWait(name, due_at=due_at))
+        wait, known = self._waiting.next("wait_until", time_name(name))
+        if known is None and due_at > self._journal.earliest():
+            raise self._waiting.stop_at(NewWait(wait, due_at=due_at))
 
     @for_async_tools
     async def callback(self, name: str, *, timeout: Span) -> Callback:
@@ -324,47 +317,20 @@ class Context(Generic[Deps]):
         Hand its `url` over within a `ctx.step`, then `await callback.wait()`. Only a digest of
         the address is kept. After `timeout`, a week perhaps, it leads nowhere and the wait fails.
         """
-        name, known = self._next_callback(check_id("name of a callback", name))
-        if known is not None:
-            return Callback(self._waiting, name, "")
-        with self._waiting.busy():
-            token = await self._journal.open_callback(self.call_id, name, milliseconds(timeout))
-        return Callback(self._waiting, name, self._callback_url(token))
-
-    @for_async_tools
-    async def _signed_callback(self, token: str, *, timeout: Span) -> Callback:
-        """Open an address that is the same in every run of the call, as its `token` is.
-
-        What comes in there is refused unless it is signed as the tool's `_callback_secret` says;
-        that it came is all that is kept. It can be called again once the tool has run again.
-        """
-        first, known = self._next_callback("signed")
-        name, rounds = first, 1
-        while known is not None:
-            rounds += 1
-            name = f"{first}#{rounds}"
-            known = self._waiting.come_since(name)
-        with self._waiting.busy():
-            await self._journal.open_callback(
-                self.call_id,
-                name,
-                milliseconds(timeout),
-                token=round_token(token, rounds),
-                signer=self.tool,
-            )
-        return Callback(self._waiting, name, self._callback_url(token))
-
-    def _next_callback(self, about: str) -> tuple[str, str | None]:
         self._not_in_transaction("callback")
+        about = check_id("name of a callback", name)
         if not self._environment.public_url:
             raise InvalidInput(
                 "a callback needs the address at which this app is reached from outside:"
                 ' Outlast(public_url="https://…")'
             )
-        return self._waiting.next("callback", about)
-
-    def _callback_url(self, token: str) -> str:
-        return f"{self._environment.public_url}/v1/callbacks/{token}"
+        wait, known = self._waiting.next("callback", quoted(about))
+        if known is not None:
+            return Callback(self._waiting, wait, "")
+        with self._waiting.busy():
+            token = await self._journal.open_callback(self.call_id, wait, milliseconds(timeout))
+        url = f"{self._environment.public_url}/v1/callbacks/{token}"
+        return Callback(self._waiting, wait, url)
 
     @for_async_tools
     async def require_auth(
@@ -385,7 +351,8 @@ class Context(Generic[Deps]):
         self._not_in_transaction("require_auth")
         if self._environment.sign_ins is None:
             raise UnknownConnection(
-                f"this app has no connection {connection!r}: Outlast(connections=[…])",
+                f"this app has no connection {connection!r}:"
+                " Outlast(connections=ConnectionSettings([…], …))",
                 connection=connection,
             )
         return await require(
@@ -400,12 +367,12 @@ class Context(Generic[Deps]):
     @for_async_tools
     def agent(self, name: str) -> Subagent:
         """Return another agent of the app, or one elsewhere that its agents know, to be asked."""
-        self._not_in_transaction("agent")
         agent = self._environment.agents.get(name)
         if agent is None:
+            self._not_in_transaction("agent")
             known = ", ".join(sorted(self._environment.agents)) or "none"
             raise UnknownAgent(f"this app has no agent {name!r}; it has: {known}", agent=name)
-        return Subagent(self._waiting, agent, self._max_depth)
+        return subagent_of(self, agent)
 
     def _not_in_transaction(self, what: str) -> None:
         if self._transaction is not None:
@@ -422,3 +389,14 @@ def choices_of(options: Sequence[str | Option]) -> tuple[Option, ...]:
         else Option(*2 * (check_text("an option", each),))
         for each in options
     )
+
+
+def time_name(name: str | None) -> str:
+    """Return what a wait for a time is known by, besides how many there were."""
+    return "" if name is None else quoted(check_id("name of a wait", name))
+
+
+def subagent_of(ctx: Context[Any], agent: AgentRef) -> Subagent:
+    """Return an agent to be asked by a call, whether the app knows it by name or not."""
+    ctx._not_in_transaction("agent")
+    return Subagent(ctx._waiting, agent, ctx._max_depth)

@@ -1,44 +1,35 @@
-"""Where a tool's waits stand: named so that every run finds them, known by what they came to.
+"""The waits of one run of a tool: known by what they are, and by what they came to.
 
-A tool that has to wait is unwound by `Parked`, and run again from its first line when it
-wakes; a wait that is over returns at once then. One that does several things at once stops when
-each of its tasks has to wait, and wakes when the first of these waits is over.
+A tool that has to wait is unwound by `Parked`, and run again from its first line when it wakes; a
+wait that is over returns at once then. A wait is known by its scope, its kind, its name (given, or
+a digest of what is asked of whom) and how many of that name there were in the scope. A scope is
+the tool's own sequence of waits or that of a branch (`branch.py`), each in a task of its own. Each
+is unwound at its wait, and what awaits branches is unwound when all that have not ended are: so the
+tool parks when nothing in it can go on.
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from datetime import timedelta
+from functools import wraps
 from hashlib import blake2b
-from math import ceil, log2
-from types import coroutine
-from typing import Any, TypeVar, cast
+from itertools import count
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
-from msgspec import Struct
+import msgspec
 
+from outlast.core.fold_wait import WITHDRAWN
 from outlast.core.lane import Lane, OpenCall
-from outlast.core.name import PAUSE
+from outlast.core.name import RECONCILE, is_wait, quoted, wait_name
 from outlast.core.result import NewWait, ToolWaits
 from outlast.engine.executor import CallJournal
 from outlast.errors import InvalidInput
 
-ROUNDS = 20
-"""Loop iterations to spin before we conclude that every task is blocked.
-
-A finished task needs about two iterations per nesting level to wake its awaiter.
-"""
-
-
-A_MILLISECOND = timedelta(milliseconds=1)
-
-LOOK, LOOKS = 0.01, 10
-"""How often it is looked at a tool that waits for something unknown, every so many seconds, before
-that is taken for its tasks."""
-
 T = TypeVar("T")
+P = ParamSpec("P")
 
-_deeds_around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("deeds", default=())
+METHODS = {"authorization": "require_auth", "agent": "agent(…).ask"}
+"""Kinds of waits that are not called as the method of `ctx` is."""
 
 
 class Parked(BaseException):
@@ -48,34 +39,95 @@ class Parked(BaseException):
         super().__init__("the tool waits")
 
 
-class TaskPath(Struct):
-    """The waits of one task of a tool, in order; `count` is how many there were so far."""
+class Scope:
+    """A sequence of waits and steps within a run: the tool's own, or a branch's.
 
-    name: str
-    count: int = 0
+    `waits` are those that it has stopped at: whatever comes of unwinding it is no outcome.
+    `is_withdrawn`: nothing awaits it any more; it ends where it uses the context next.
+    """
+
+    def __init__(self, path: str, task: asyncio.Task[Any] | None = None) -> None:
+        self.path = path
+        self.task = task
+        self.waits: tuple[NewWait, ...] = ()
+        self.is_withdrawn = False
+        self._deeds = 0
+        self._rested: asyncio.Future[None] | None = None
+        self._counts: dict[str, int] = {}
+        self._open_steps: set[str] = set()
+
+    def count(self, kind: str, name: str) -> int:
+        """Return how many of a name there were in this scope, this one included."""
+        key = f"{kind}:{name}"
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return self._counts[key]
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[str]:
+        """Give the step that is done meanwhile the key under which its result is kept.
+
+        One that raises has not happened: the next of its name is the same step again. Its own waits
+        are counted apart: once it is recorded, it does not come to them any more.
+        """
+        if name in self._open_steps:
+            raise InvalidInput(
+                f"the step {name!r} is done within a step of the same name: name them apart"
+            )
+        step = quoted(name)
+        path, counts = self.path, self._counts
+        key = wait_name(path, "step", step, counts.get(f"step:{step}", 0) + 1)
+        self.path, self._counts = f"{key}/", {}
+        self._open_steps.add(name)
+        try:
+            yield key
+            counts[f"step:{step}"] = counts.get(f"step:{step}", 0) + 1
+        finally:
+            self.path, self._counts = path, counts
+            self._open_steps.discard(name)
+
+    @contextmanager
+    def deed(self) -> Iterator[None]:
+        """Do something meanwhile that the scope is not withdrawn in the middle of."""
+        self._deeds += 1
+        try:
+            yield
+        finally:
+            self._deeds -= 1
+            if not self._deeds and self._rested and not self._rested.done():
+                self._rested.set_result(None)
+
+    async def until_rest(self) -> None:
+        """Let a step that it is at come to its end."""
+        while self._deeds:
+            self._rested = asyncio.get_running_loop().create_future()
+            await self._rested
 
 
 class WaitTracker:
-    """The waits of one run of a call. It `is_parked` when it has been unwound at one.
-
-    Waits that follow one another are told apart by their order. Tasks that a tool starts may
-    come in another order each time: each is known by the step or wait that it comes to first.
-    """
+    """The waits of one run of a call."""
 
     def __init__(self, call: OpenCall, journal: CallJournal) -> None:
         self.call_id = call.call_id
         self.tool = call.tool
         self.journal = journal
         self.in_thread = False
-        self.is_parked = False
-        main = asyncio.current_task()
-        assert main is not None
-        self._main = main
-        self._awaits: Any = None
         self._reconciles = 0
+        self._asked: set[str] = set()
+        self._lost: list[str] = []
         self._begin()
-        self._stopped: dict[asyncio.Task[Any], NewWait] = {}
-        self._deeds: set[asyncio.Future[None]] = set()
+
+    def _begin(self) -> None:
+        """Begin the tool's own scope, or that of what finds out about an attempt at it."""
+        task = asyncio.current_task()
+        assert task is not None
+        path = wait_name("", RECONCILE, "", self._reconciles) + "/" if self._reconciles else ""
+        self._main = Scope(path, task)
+        self._scopes: dict[asyncio.Task[Any] | None, Scope] = {task: self._main}
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the tool has been unwound at a wait, or is just being."""
+        return bool(self._main.waits)
 
     @property
     def lane(self) -> Lane:
@@ -84,16 +136,23 @@ class WaitTracker:
     @property
     def waits(self) -> ToolWaits:
         """The waits of the call, once it is parked."""
-        named = {wait.name: wait for wait in self._stopped.values()}
-        return ToolWaits(self.call_id, tuple(named.values()), self._reconciles)
+        named = {wait.name: wait for wait in self._main.waits}
+        return ToolWaits(self.call_id, tuple(named.values()), self._reconciles, self._unused())
 
-    @property
-    def of(self) -> str:
-        """The prefix of the names of steps and waits: the call that they belong to."""
-        return f"reconcile{self._reconciles}." if self._reconciles else ""
+    def _unused(self) -> tuple[str, ...]:
+        """Return the answers that have come, and that this run has not asked for.
 
-    def _begin(self) -> None:
-        self._courses: dict[asyncio.Task[Any] | None, TaskPath] = {self._main: TaskPath(self.of)}
+        Those of branches that lost are not missed, nor those about another attempt.
+        """
+        return tuple(
+            name
+            for name in self.call.memo
+            if is_wait(name)
+            and name not in self._asked
+            and name.startswith(self._main.path)
+            and (self._reconciles or not name.startswith(RECONCILE))
+            and not name.startswith(tuple(self._lost))
+        )
 
     @contextmanager
     def finding_out(self, attempt: int) -> Iterator[None]:
@@ -107,68 +166,69 @@ class WaitTracker:
         self._reconciles = 0
         self._begin()
 
-    def next(self, kind: str, about: str = "") -> tuple[str, str | None]:
-        """Name the next wait of this task, and return what it has come to, if it has.
+    # What a wait is, and what it has come to
 
-        What it is `about` has to be the same in every run where tasks are told apart by it.
+    def rounds(self, kind: str, name: str) -> Iterator[tuple[str, str | None]]:
+        """Name the next wait of this scope, and say what it has come to, if it has.
+
+        Each time that what it came to cannot be used, it is asked anew: that is its next round.
         """
-        course = self.course(kind, about)
-        course.count += 1
-        name = f"{kind}:{course.name}{course.count}"
-        return name, self.come_since(name)
+        scope = self.scope(kind)
+        first = wait_name(scope.path, kind, name, scope.count(kind, name))
+        for number in count(1):
+            wait = first if number == 1 else f"{first}~{number}"
+            if (known := self.come_since(wait)) != WITHDRAWN:
+                yield wait, known
 
-    def course(self, kind: str, about: str) -> TaskPath:
-        """Return what this task has done so far; it is known from now on by what it does first."""
-        task = asyncio.current_task()
-        if task not in self._courses:
-            said = f"{kind}\n{about}".encode(errors="surrogatepass")
-            first = self.of + blake2b(said, digest_size=10).hexdigest()
-            twins = sum(each.name.startswith(first) for each in self._courses.values())
-            self._courses[task] = TaskPath(f"{first}.{twins + 1}.")
-        return self._courses[task]
+    def next(self, kind: str, name: str) -> tuple[str, str | None]:
+        """Return the same of a wait that can always use what it came to."""
+        return next(self.rounds(kind, name))
+
+    def scope(self, kind: str) -> Scope:
+        """Return the scope of the task that this is called in."""
+        self.check()
+        scope = self._scopes.get(asyncio.current_task())
+        if scope is None:
+            raise InvalidInput(
+                f"ctx.{METHODS.get(kind, kind)} was called in a task that {self.tool} started by"
+                " itself, and could not be told from others when the tool is run again: write"
+                " ctx.gather or ctx.first instead of asyncio.gather, create_task or a TaskGroup"
+            )
+        if scope.is_withdrawn or scope.waits:  # it was unwound, and goes on all the same
+            raise asyncio.CancelledError
+        return scope
 
     @property
-    def _call(self) -> OpenCall:
-        """The call as it is now, for a run of it that goes on."""
-        self.check()
+    def call(self) -> OpenCall:
+        """The call as it is now."""
         assert self.lane.turn is not None
         return self.lane.turn.calls[self.call_id]
 
     def come_since(self, name: str) -> str | None:
         """Return what a wait has come to by now, even if that was while this run was going on."""
-        return self._call.memo.get(name)
-
-    def count(self, prefix: str) -> int:
-        """Count the steps and waits of the call that are over and whose name begins so."""
-        return sum(name.startswith(prefix) for name in self._call.memo)
+        self.check()
+        self._asked.add(name)
+        return self.call.memo.get(name)
 
     def has_begun(self, name: str) -> bool:
         """Say whether a wait is for what is open already: a question, a sign-in, a child."""
         requests = self.lane.turn.requests.values() if self.lane.turn else ()
         return any((q.call_id, q.name) == (self.call_id, name) for q in requests)
 
+    def lose(self, paths: tuple[str, ...]) -> None:
+        """Note the scopes of branches that lost, in this run or an earlier one."""
+        self._lost += paths
+
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Do something meanwhile that the tool is not unwound in the middle of."""
         self.check()
-        deed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._deeds.add(deed)
-        environment = _deeds_around.set((*_deeds_around.get(), deed))
-        try:
+        scope = self._scopes.get(asyncio.current_task())
+        if scope is None:  # a task of the tool's own, that tells of progress perhaps
             yield
-        finally:
-            _deeds_around.reset(environment)
-            self._leave(deed)
-
-    def _leave(self, deed: asyncio.Future[None]) -> None:
-        self._deeds.discard(deed)
-        if not deed.done():
-            deed.set_result(None)
-
-    async def until_not_busy(self) -> None:
-        """Let what other tasks are at come to its end."""
-        while self._deeds:
-            await asyncio.wait(self._deeds)
+            return
+        with scope.deed():
+            yield
 
     def check(self) -> None:
         """Raise CancelledError in what is left of a run that has been unwound, or has ended."""
@@ -176,142 +236,71 @@ class WaitTracker:
         if self.is_parked:
             raise asyncio.CancelledError
 
-    # Unwinding
+    # Parking
 
-    @coroutine
-    def watch(self, run: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Await a run of the tool, and note what it waits for itself."""
-        value: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                self._awaits = run.throw(error) if error else run.send(value)
-            except StopIteration as end:
-                return cast("T", end.value)
-            value, error = None, None
-            try:
-                value = yield self._awaits
-            except BaseException as thrown:  # noqa: BLE001 - the run is the one that it is for
-                error = thrown
-
-    def leave(self) -> None:
-        """Stop the tasks that wait, when the run is over: nothing would ever resume them."""
-        for task in self._stopped:
-            if task is not self._main:
-                task.cancel()
-
-    async def stop_at(self, wait: NewWait) -> Parked:
-        """Wait, and so have the tool unwound until one of its waits is over.
-
-        What its other tasks can do goes first, up to their waits, and the tool may come to its end
-        with that. Then it is unwound as a whole: in the task that it began in, by what this returns
-        or by being cancelled there, so that it never takes a wait that is not over for an outcome.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        self._stopped[task] = wait
-        for deed in _deeds_around.get():  # which is unwound, too
-            self._leave(deed)
-        try:
-            await self._until_the_tool_waits(task)
-        except asyncio.CancelledError:
-            if not self.is_parked:  # the tool does without it
-                del self._stopped[task]
-            raise
-        if not self.is_parked:
-            self.is_parked = True
-            if task is not self._main:
-                self._main.cancel()
-        if task is not self._main:
-            await asyncio.get_running_loop().create_future()  # until it is left
+    def stop_at(self, *waits: NewWait) -> Parked:
+        """Wait, and return what to raise: the tool is unwound until one of its waits is over."""
+        self.scope("callback").waits = waits
         return Parked()
 
-    async def _until_the_tool_waits(self, task: asyncio.Task[Any]) -> None:
-        looks, awaits = 0, self._awaits
-        while True:
-            await self._until_others_stop()
-            if task is self._main or self.is_parked:
-                return
-            if self._awaits is not awaits:
-                looks, awaits = 0, self._awaits
-            if is_awaited(task) and (is_of_tasks(awaits) or looks >= LOOKS):
-                return
-            await asyncio.sleep(LOOK)
-            looks += 1
+    def stop_until(self, name: str, milliseconds: int, *others: NewWait) -> Parked:
+        """Stop likewise for a time that is counted from when the wait began."""
+        due_at = self.call.timers.get(name) or self.journal.latest() + max(1, milliseconds)
+        return self.stop_at(NewWait(name, due_at=due_at), *others)
 
-    async def _until_others_stop(self) -> None:
-        rounds = 0
-        while rounds < ROUNDS:
-            await asyncio.sleep(0)
-            rounds += 1
-            if self._deeds:
-                await self.until_not_busy()
-                rounds = 0
+    def begin(self, scope: Scope, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a branch in a task of its own."""
+        scope.task = task = asyncio.create_task(run, name=f"{self.tool}: {scope.path}")
+        self._scopes[task] = scope
+        return task
 
-    async def stop_until(self, name: str, milliseconds: int) -> Parked:
-        """Return the same for a wait that takes so long from when it began."""
-        due_at = self._call.timers.get(name) or self.journal.now() + max(1, milliseconds)
-        return await self.stop_at(NewWait(name, due_at=due_at))
-
-    async def pause(
-        self, awaited: str, since: int, *, first: timedelta, longest: timedelta
-    ) -> Parked:
-        """Return what unwinds the tool until something has come, or a time has passed.
-
-        The time is doubled with every pause, up to the longest; pauses `since` another number
-        begin anew. All of the longest have one name: a call remembers no more than a few.
-        """
-        name = f"{awaited}{PAUSE}{since}."
-        first = max(first, A_MILLISECOND)
-        doublings = ceil(log2(max(1.0, longest / first)))
-        over = min(self.count(name), doublings)
-        length = int(min(first * 2**over, longest) / A_MILLISECOND)
-        return await self.stop_until(f"{name}{over + 1}", length)
-
-
-def is_awaited(task: asyncio.Task[Any]) -> bool:
-    """Whether a task is awaited. One that is not awaited stops no tool."""
-    return bool(getattr(task, "_callbacks", True))
-
-
-def is_of_tasks(awaited: Any) -> bool:
-    """Whether an awaited object is a task or several, and not the outside world."""
-    return isinstance(awaited, asyncio.Future) and type(awaited) is not asyncio.Future
-
-
-class Steps:
-    """The steps of one run by name: how many have returned, and which task was at the last."""
-
-    def __init__(self) -> None:
-        self._main = asyncio.current_task()
-        self._returned: dict[str, int] = {}
-        self._begun_by: dict[str, asyncio.Task[Any] | None] = {}
-        self._open: set[str] = set()
-
-    @contextmanager
-    def next(self, name: str, of: str) -> Iterator[str]:
-        """Give the step that is done meanwhile the key under which its result is kept.
-
-        One that raises has not happened: the next of its name is the same step again. `of` says
-        whose steps these are: what finds out about the tool has its own.
-        """
-        name = f"{of}{name}"
-        self._check_alone(name)
-        before = self._returned.get(name, 0)
-        self._begun_by[name] = asyncio.current_task()
-        self._open.add(name)
+    async def withdraw(self, branches: list[Scope]) -> None:
+        """End branches that nothing awaits any more. Steps that they are at are recorded first."""
+        running = [scope for scope in branches if scope.task and not scope.task.done()]
+        for scope in running:
+            scope.is_withdrawn = True
         try:
-            yield f"step{before + 1}:{name}" if before else f"step:{name}"
-            self._returned[name] = before + 1
+            for scope in running:
+                if not self.journal.is_stopped:
+                    await scope.until_rest()
         finally:
-            self._open.discard(name)
+            for scope in running:
+                if scope.task:
+                    scope.task.cancel()
+            if tasks := [scope.task for scope in running if scope.task]:
+                await asyncio.wait(tasks)
 
-    def _check_alone(self, name: str) -> None:
-        """Refuse what another run might come to in another order."""
-        other = self._begun_by.get(name)
-        is_other = other not in (None, self._main, asyncio.current_task())
-        if name in self._open or (other and is_other and not other.done()):
+
+def digest(*said: Any) -> str:
+    """Return the name of a wait that was not given one: what is asked, of whom."""
+    encoded = msgspec.json.encode(said)
+    return "=" + blake2b(encoded, digest_size=10).hexdigest()
+
+
+class WaitingContext(Protocol):
+    """A context with durable waits. `_path` is the parameter annotation that asks for it."""
+
+    _path: ClassVar[str]
+
+    @property
+    def _waiting(self) -> WaitTracker | None: ...
+
+
+Given = TypeVar("Given", bound=WaitingContext)
+
+
+def for_async_tools(
+    method: Callable[Concatenate[Given, P], T],
+) -> Callable[Concatenate[Given, P], T]:
+    """Refuse in a thread what has to be awaited: there it would come to nothing, and unnoticed."""
+
+    @wraps(method)
+    def checked(self: Given, /, *args: P.args, **named: P.kwargs) -> T:
+        if self._waiting and self._waiting.in_thread:
             raise InvalidInput(
-                f"two steps are done at once under one name, {name!r}, and could not be told apart"
-                " when the call is run again: name them apart"
+                f"{self._path}.{method.__name__} has to be awaited:"
+                f" write {self._waiting.tool} as `async def`"
             )
+        return method(self, *args, **named)
+
+    return checked

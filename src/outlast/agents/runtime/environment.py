@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from outlast.agents.decision import Decider
 from outlast.core.instant import Span
+from outlast.core.lane import Lane, OpenRequest
 from outlast.core.record import NewOutboxCursor
-from outlast.core.result import NewAuthorization
+from outlast.core.result import ChildContact, NewAuthorization
 
 
 class Credential(Protocol):
@@ -46,24 +47,35 @@ class TokenSource(Protocol):
 
 
 class AgentRef(Struct, frozen=True):
-    """Another agent of the app, as one that asks it needs to know it."""
+    """Another agent, as one that asks it needs to know it; with a `url`, behind another server."""
 
     name: str
     parse: Callable[[str], Any]
     outbox: tuple[NewOutboxCursor, ...] = ()
+    url: str = ""
+
+
+class ContactableServer(Protocol):
+    """The server of a remote agent."""
+
+    async def contact(self, lane: Lane, child: OpenRequest, public_url: str) -> ChildContact:
+        """Start a child there, send it answers, look how it stands: see `Executor`."""
+        ...
 
 
 class Environment(Struct, frozen=True):
-    """`public_url` is where the app is reached from outside, `agents` are its agents by name.
+    """`public_url` is where the app is reached from outside.
 
-    `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the app has
-    no connections.
+    `agents` are those that its tools can ask, by name; `remotes` are the servers of those that are
+    remote. `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the
+    app has no connections.
     """
 
     public_url: str = ""
     agents: Mapping[str, AgentRef] = {}
     deciders: tuple[Decider, ...] = ()
     sign_ins: TokenSource | None = None
+    remotes: Mapping[str, ContactableServer] = {}
 
 
 ALONE = Environment()

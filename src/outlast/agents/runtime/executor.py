@@ -16,19 +16,21 @@ from outlast.agents.model.client import (
 )
 from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.runtime.model_call import ModelCaller, model_bounds, output_of
+from outlast.agents.runtime.loop_watch import LoopWatch
+from outlast.agents.runtime.model_call import ModelCaller, model_bounds, output_of, streams
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
-from outlast.core.lane import ArrivedReply, Lane, OpenCall
+from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
 from outlast.core.record import IdempotencyKey
 from outlast.core.request import requesters
 from outlast.core.result import (
     Answered,
+    ChildContact,
     ModelFailed,
     ToolEnd,
 )
@@ -53,15 +55,17 @@ class AgentExecutor:
         threads: ToolThreads,
         clock: Clock,
         environment: Environment = ALONE,
+        watch: LoopWatch | None = None,
     ) -> None:
         self._agent = agent
         self._client = client
+        self._environment = environment
         self._threads = threads
         self._asker = ModelCaller(agent, client, deps, clock, environment)
-        self._runner = ToolRunner(agent, deps, clock, environment)
+        self._runner = ToolRunner(agent, deps, clock, environment, watch)
         # A model that answers in one piece shows no progress before it.
-        self._patience = CallTimeouts(
-            agent.model_timeout, agent.idle_timeout if agent.stream else inf
+        self._timeouts = CallTimeouts(
+            agent.model_timeout, agent.idle_timeout if streams(agent, client) else inf
         )
         self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
         self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
@@ -74,7 +78,7 @@ class AgentExecutor:
 
     @property
     def model_timeouts(self) -> CallTimeouts:
-        return self._patience
+        return self._timeouts
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
         return self._bounds_of_turn if starts_turn else self._bounds_of_call
@@ -100,6 +104,20 @@ class AgentExecutor:
     ) -> Coroutine[Any, Any, ToolEnd | None]:
         return self._runner.run_tool(call, start, journal)
 
+    async def contact_child(self, lane: Lane, child: OpenRequest) -> ChildContact:
+        """Contact a remote child's server. Whatever keeps it from that, it is tried again."""
+        assert child.remote is not None
+        name, away = child.remote.agent, ChildContact(request_id=child.request_id)
+        remote = self._agent.elsewhere.get(name) or self._environment.remotes.get(name)
+        if remote is None:
+            log.warning("a remote agent is not known here any more", extra={"remote": name})
+            return away
+        try:
+            return await remote.contact(lane, child, self._environment.public_url)
+        except Exception:  # what another server says can be anything
+            log.exception("a remote agent could not be contacted", extra={"remote": name})
+            return away
+
     def tool_timeouts(self, tool: str) -> CallTimeouts:
         known = self._agent.tools.get(tool)
         return CallTimeouts(known.timeout) if known else A_MINUTE
@@ -120,9 +138,11 @@ class AgentExecutor:
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return None
 
-    def slot_for(self, call: OpenCall, start: Start, tell: Callable[[], None]) -> CallSlot | None:
+    def slot_for(
+        self, call: OpenCall, start: Start, tenant: str, tell: Callable[[], None]
+    ) -> CallSlot | None:
         tool = self._agent.tools.get(call.tool)
-        return self._threads.place(tell) if tool and needs_thread(tool, start) else None
+        return self._threads.place(tell, tenant) if tool and needs_thread(tool, start) else None
 
     async def may_answer(self, lane: Lane, reply: ArrivedReply) -> bool:
         """Ask the tool; what it cannot say in time is a no."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from outlast.core.json_text import MAX_DEPTH, JsonRefused, is_deep, parse_json
 from outlast.errors import InvalidInput, NotEncodable, StoreCorrupt
 
 T = TypeVar("T")
@@ -21,6 +22,8 @@ def to_json(value: Any) -> str:
     """Return a value as JSON text, or say why that cannot be."""
     try:
         text = msgspec.json.encode(value, enc_hook=_plain).decode()
+        if is_deep(text):
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
         if "null" in text:  # which is what a number becomes that JSON has no word for
             check_finite(msgspec.to_builtins(value, enc_hook=_plain))
         return text
@@ -54,10 +57,10 @@ def check_finite(value: Any) -> None:
 
 def from_json(text: str, kind: type[T] | Any = Any) -> Any:
     """Return JSON text as a value of a type; as plain data where no type is known."""
-    if kind is Any:
-        return msgspec.json.decode(text)
     try:
-        return fitted(text, kind)
+        return parse_json(text) if kind is Any else fitted(text, kind)
+    except JsonRefused as why:
+        raise StoreCorrupt(f"a stored value cannot be read: {why}") from why
     except TypeMismatch as why:
         raise StoreCorrupt(
             f"a stored value does not fit {getattr(kind, '__name__', kind)}: {why}; "
@@ -67,6 +70,10 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
 
 def fitted(text: str, kind: Any) -> Any:
     """Return JSON text as a value of a type. Raises TypeMismatch if it is none."""
+    try:
+        parse_json(text)
+    except JsonRefused as error:
+        raise TypeMismatch(str(error)) from error
     try:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return msgspec.json.decode(text, type=kind)

@@ -19,9 +19,9 @@ from outlast.agents.model.client import (
     FinishedAnswer,
     KeepAlive,
     ModelClient,
+    ModelPiece,
     ModelRequest,
     ReasoningPiece,
-    Said,
     TextPiece,
     ToolCallPiece,
 )
@@ -30,7 +30,7 @@ from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import TypeMismatch, fitted, from_json, to_json
 from outlast.agents.runtime.tool_call import backoff, dedupe_of, failure_of, storable
-from outlast.agents.validation import OUTPUT_TOOL
+from outlast.agents.validation import OUTPUT_TOOL, ask_question
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.action import CallModel
@@ -38,6 +38,7 @@ from outlast.core.lane import Lane
 from outlast.core.limit import Bound
 from outlast.core.message import Part, Reasoning, Text, ToolCall, text_of
 from outlast.core.name import args_digest, tool_call_name
+from outlast.core.policy import MINUTE
 from outlast.core.record import Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import Answered, ModelFailed, RequestedCall
 from outlast.core.view import Slices, View
@@ -92,6 +93,7 @@ def value_of(args: str, agent: Agent[Any, Any]) -> Any:
 Delta = MessageDelta | ReasoningDelta
 
 INSTRUCTIONS_FAILED = "INSTRUCTIONS_FAILED"
+FIRST_PARK, LONGEST_PAUSE = 4_000, MINUTE
 
 _answers = msgspec.msgpack.Decoder(FinishedAnswer)
 
@@ -112,6 +114,10 @@ class ModelCaller:
         self._deps = deps
         self._clock = clock
         self._environment = environment
+        self._streams = streams(agent, client)
+        self._specs_unasked = tuple(
+            tool.spec for tool in agent.tools.values() if tool.function is not ask_question
+        )
 
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
@@ -120,7 +126,7 @@ class ModelCaller:
             instructions = self._agent.instructions
             if not isinstance(instructions, str):
                 instructions = await self._make(instructions, lane, slices)
-            request = self._request(view, action, instructions)
+            request = self._request(lane, view, action, instructions)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
             sentence = f"the instructions of the agent {self._agent.name} failed: "
             failed = Failure(INSTRUCTIONS_FAILED, sentence + failure_of(error).message)
@@ -137,13 +143,15 @@ class ModelCaller:
     def cut_off(self, lane: Lane) -> ModelFailed:
         return self._failed(AnswerCutOff("the client gave up"), lane)
 
-    def _request(self, view: View, action: CallModel, instructions: str) -> ModelRequest:
+    def _request(
+        self, lane: Lane, view: View, action: CallModel, instructions: str
+    ) -> ModelRequest:
         return ModelRequest(
             view=view,
             call_id=action.call_id,
             attempt=action.attempt,
             instructions=instructions,
-            tools=self._agent.specs,
+            tools=self._agent.specs if lane.can_ask else self._specs_unasked,
             output=self._agent.output,
             settings=self._agent.model_settings,
         )
@@ -157,7 +165,7 @@ class ModelCaller:
 
     async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
-        if not self._agent.stream:
+        if not self._streams:
             return await self._client.request(request)
         pieces = self._client.stream(request)
         try:
@@ -171,18 +179,28 @@ class ModelCaller:
         raise AnswerCutOff("the stream ended before the answer did")
 
     def _failed(self, error: Exception, lane: Lane) -> ModelFailed:
-        model = lane.turn.model if lane.turn else None
-        failed = model.failed if model else 0
         if isinstance(error, TimeoutError | AnswerCutOff):
             message = str(error) or "the model did not answer in time"
             code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
             return ModelFailed(
-                Failure(code, message), "transient", backoff=backoff(self._clock, failed)
+                Failure(code, message), "transient", backoff=self._pause(lane, "transient")
             )
         meaning = classify_error(self._client, error)
-        return ModelFailed(
-            meaning.error, meaning.kind, meaning.retry_after, backoff=backoff(self._clock, failed)
-        )
+        pause = self._pause(lane, meaning.kind)
+        return ModelFailed(meaning.error, meaning.kind, meaning.retry_after, backoff=pause)
+
+    def _pause(self, lane: Lane, kind: str) -> int:
+        """Return how long to wait before the model is asked again, in milliseconds.
+
+        Soon at first, in this worker; where the lane parks, longer each time, up to a minute.
+        """
+        failed = lane.turn.model.failed if lane.turn and lane.turn.model else 0
+        if kind == "blocked":
+            return LONGEST_PAUSE
+        if lane.outage is None and failed + 1 < self._agent.policy.max_attempts:
+            return backoff(self._clock, failed)
+        attempts = lane.outage.attempts if lane.outage else 0
+        return min(int(self._clock.jitter(FIRST_PARK * 2.0 ** min(attempts, 10))), LONGEST_PAUSE)
 
     async def _answered(
         self, finished: FinishedAnswer, action: CallModel, lane: Lane, hear: Hear
@@ -247,7 +265,12 @@ class ModelCaller:
             return replace(seen, refusal=failure_of(error))
 
 
-def delta(said: Said, request: ModelRequest) -> Delta:
+def streams(agent: Agent[Any, Any], client: ModelClient) -> bool:
+    """Say whether an agent's answers come in pieces: its model may be unable to give them so."""
+    return agent.stream and bool(getattr(client, "can_stream", True))
+
+
+def delta(said: ModelPiece, request: ModelRequest) -> Delta:
     call_id, attempt = request.call_id, request.attempt
     match said:
         case TextPiece():

@@ -1,21 +1,20 @@
 """Another agent, as a tool asks it: it waits durably for a session of its own.
 
-If that agent is remote, the session is one of its proxy in this app.
+If that agent is remote, the session is behind another server, and the engine looks after it while
+the tool waits: see `RunTools.contact`.
 """
 
 from typing import Any
 
 import msgspec
 
-from outlast.agents.runtime.durable_wait import WaitTracker
+from outlast.agents.runtime.durable_wait import WaitTracker, digest
 from outlast.agents.runtime.environment import AgentRef
-from outlast.core import codec
-from outlast.core.message import Content, Said, content_of
+from outlast.core.message import Content, Said, Text, content_of
+from outlast.core.name import check_id, quoted
 from outlast.core.record import Failure
 from outlast.core.result import NewChild, NewWait
-from outlast.errors import SubagentError, ToolError
-
-_contents: msgspec.msgpack.Decoder[Content] = msgspec.msgpack.Decoder(Content)
+from outlast.errors import InvalidMessage, SubagentError, ToolError
 
 
 class Subagent:
@@ -26,23 +25,34 @@ class Subagent:
         self._agent = agent
         self._max_depth = max_depth
 
-    async def ask(self, message: Said) -> Any:
+    async def ask(self, message: Said, *, name: str | None = None) -> Any:
         """Start a session with a message, wait for its end, and return its output.
 
         It is a session of its own, in task mode, whose owner, deadline and capabilities are
         this one's. The call ends here and is run again from its first line when that is done.
+        Its result is known by the agent and the message; give it a `name` where the words may
+        differ from run to run: then it is the same whatever the message says.
         """
-        waiting, content = self._waiting, checked(message)
-        about = msgspec.json.encode((self._agent.name, content)).decode()
-        name, known = waiting.next("agent", about)
+        waiting, content = self._waiting, content_of(message)
+        if self._agent.url and not all(isinstance(part, Text) for part in content):
+            raise InvalidMessage(f"{self._agent.name} is remote: it takes text only")
+        wait, known = waiting.next("agent", self._name_of(content, name))
         if known is not None:
             return self._come_to(known)
-        if waiting.has_begun(name):
-            raise await waiting.stop_at(NewWait(name))
+        if waiting.has_begun(wait):
+            raise waiting.stop_at(NewWait(wait))
         check_depth(self._agent.name, waiting.lane.depth, self._max_depth)
-        child_id = waiting.journal.new_id("ses")
-        child = NewChild(child_id, self._agent.name, content, self._agent.outbox)
-        raise await waiting.stop_at(NewWait(name, child=child))
+        child_id = "" if self._agent.url else waiting.journal.new_id("ses")
+        child = NewChild(
+            child_id, self._agent.name, content, self._agent.outbox, url=self._agent.url
+        )
+        raise waiting.stop_at(NewWait(wait, child=child))
+
+    def _name_of(self, content: Content, name: str | None) -> str:
+        """Name what is asked: never alike for two agents, also where a name is given."""
+        if name is None:
+            return digest(self._agent.name, content)
+        return f"{quoted(self._agent.name)}:{quoted(check_id('name of a wait', name))}"
 
     def _come_to(self, known: str) -> Any:
         came = msgspec.json.decode(known)
@@ -60,8 +70,3 @@ def check_depth(name: str, depth: int, most: int) -> int:
             f" and {most} is the most"
         )
     return depth + 1
-
-
-def checked(message: Said) -> Content:
-    """Return a message that a child can be started with, before anything waits for it."""
-    return codec.proven(content_of(message), _contents)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -22,25 +22,32 @@ T = TypeVar("T")
 
 
 class ToolThreads:
-    """At most `limit` at once. Python cannot stop a thread: an abandoned one ends on its own."""
+    """At most `limit` at once. Python cannot stop a thread: an abandoned one ends on its own.
+
+    They are shared out among tenants as lanes are: a thread that gets free goes to the tenant
+    that has the fewest, and among several of those to the call that has waited longest.
+    """
 
     def __init__(self, limit: int = 64) -> None:
         self._free = limit
-        self._line: deque[ThreadSlot] = deque()
+        self._taken: Counter[str] = Counter()
+        self._waiting: dict[str, deque[ThreadSlot]] = {}
+        self._asked = 0
 
-    def place(self, tell: Callable[[], None]) -> ThreadSlot:
+    def place(self, tell: Callable[[], None], tenant: str = "") -> ThreadSlot:
         """Return a place for one thread. Where it is not taken yet, `tell` is called when it is."""
-        place = ThreadSlot(self._let_go, tell)
-        if not self._line and not self._free:
+        self._asked += 1
+        place = ThreadSlot(self._let_go, tell, tenant, self._asked)
+        if not self._waiting and not self._free:
             log.info("all threads are taken: a sync tool waits for one")
-        self._line.append(place)
+        self._waiting.setdefault(tenant, deque()).append(place)
         self._seat(at_once=place)
         return place
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], tenant: str = "") -> T:
         """Run a function in a thread, and return what it returns."""
         is_taken = asyncio.Event()
-        place = self.place(is_taken.set)
+        place = self.place(is_taken.set, tenant)
         try:
             if not place.is_taken:
                 await is_taken.wait()
@@ -51,24 +58,46 @@ class ToolThreads:
     def _let_go(self, place: ThreadSlot) -> None:
         if place.is_taken:
             self._free += 1
+            self._taken[place.tenant] -= 1
+            if not self._taken[place.tenant]:
+                del self._taken[place.tenant]
             self._seat()
         else:
-            self._line.remove(place)
+            self._waiting[place.tenant].remove(place)
+            self._forget_if_empty(place.tenant)
 
     def _seat(self, at_once: ThreadSlot | None = None) -> None:
-        while self._free and self._line:
+        while self._free and self._waiting:
+            tenant = min(self._waiting, key=self._turn_of)
+            place = self._waiting[tenant].popleft()
+            self._forget_if_empty(tenant)
             self._free -= 1
-            place = self._line.popleft()
+            self._taken[tenant] += 1
             place.is_taken = True
             if place is not at_once:
                 place.tell()
+
+    def _turn_of(self, tenant: str) -> tuple[int, int]:
+        return self._taken[tenant], self._waiting[tenant][0].number
+
+    def _forget_if_empty(self, tenant: str) -> None:
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
 
 
 class ThreadSlot:
     """Room for one thread: waited for in a line, taken, used, and left for the next."""
 
-    def __init__(self, let_go: Callable[[ThreadSlot], None], tell: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        let_go: Callable[[ThreadSlot], None],
+        tell: Callable[[], None],
+        tenant: str,
+        number: int,
+    ) -> None:
         self.is_taken = False
+        self.tenant = tenant
+        self.number = number
         self.tell = tell
         self._let_go = let_go
         self._is_busy = False

@@ -5,7 +5,7 @@ The meaning of exceptions is settled here; the log and the time limits are the e
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from hashlib import blake2b
 from typing import Any
@@ -15,6 +15,7 @@ from outlast.agents.runtime.context import Context, SessionContext
 from outlast.agents.runtime.durable_wait import Parked
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import to_json
+from outlast.agents.runtime.loop_watch import LoopWatch
 from outlast.agents.tool import NotDone, Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
@@ -22,6 +23,7 @@ from outlast.core.lane import UNDONE, UNSTORABLE, Lane, OpenCall
 from outlast.core.name import storable_key
 from outlast.core.record import Failure, IdempotencyKey
 from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
+from outlast.core.unstable_wait import unstable
 from outlast.engine.executor import CallJournal
 from outlast.engine.lane_folds import LaneLost, LaneStale
 from outlast.engine.owned_lane import TransactionUndone
@@ -180,12 +182,18 @@ class ToolRunner:
     """One agent's tools in one worker."""
 
     def __init__(
-        self, agent: Agent[Any, Any], deps: Any, clock: Clock, environment: Environment
+        self,
+        agent: Agent[Any, Any],
+        deps: Any,
+        clock: Clock,
+        environment: Environment,
+        watch: LoopWatch | None = None,
     ) -> None:
         self._agent = agent
         self._deps = deps
         self._clock = clock
         self._environment = environment
+        self._watch = watch
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
@@ -207,16 +215,16 @@ class ToolRunner:
             max_depth=self._agent.max_depth,
         )
         try:
-            return await ctx._waiting.watch(self._run(tool, ctx, args, start, journal))
+            return await self._run(tool, ctx, args, start, journal)
         except Parked:
-            return ctx._waiting.waits
+            return stopped(ctx)
         except asyncio.CancelledError:
             if journal.is_stopped or not ctx._waiting.is_parked:
                 raise
-            return ctx._waiting.waits
+            return stopped(ctx)
         except BaseExceptionGroup as group:  # of a task group in which something waits
             if ctx._waiting.is_parked:
-                return ctx._waiting.waits
+                return stopped(ctx)
             if group.subgroup(NOT_THE_TOOLS):
                 raise
             return self._raised(call, reason_of(group))
@@ -228,8 +236,6 @@ class ToolRunner:
             raise
         except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
             return self._raised(call, error)
-        finally:
-            ctx._waiting.leave()
 
     def _raised(self, call: OpenCall, error: BaseException) -> Raised:
         if not isinstance(error, ToolError):  # which says all that there is to say
@@ -251,7 +257,7 @@ class ToolRunner:
                 return found
         if tool.transactional:
             return await self._transact(tool, ctx, args, journal)
-        return ended(ctx, await with_its_deeds(ctx, self._call(tool, ctx, args, journal)))
+        return ended(ctx, await self._call(tool, ctx, args, journal))
 
     async def _transact(
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], journal: CallJournal
@@ -277,7 +283,8 @@ class ToolRunner:
     ) -> Any:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
-            return await tool.function(*given, **args)
+            run = tool.function(*given, **args)
+            return await (self._watch.watched(run, tool.name) if self._watch else run)
         ctx._waiting.in_thread = True
         value = await self._call_in_thread(lambda: tool.function(*given, **args), journal)
         if inspect.isawaitable(value):  # of an async function behind one that is not
@@ -332,22 +339,16 @@ async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:
     return bool(done)
 
 
-async def with_its_deeds(ctx: Context[Any], run: Awaitable[Any]) -> Any:
-    """Await a run of a tool, and the steps that other tasks of it are at: they are recorded."""
-    try:
-        value = await run
-    except asyncio.CancelledError:
-        raise
-    except BaseException:
-        await ctx._waiting.until_not_busy()
-        raise
-    await ctx._waiting.until_not_busy()
-    return value
+def stopped(ctx: Context[Any]) -> ToolEnd:
+    """Return what a tool waits for, or that it asks something else in every run."""
+    waits = ctx._waiting.waits
+    error = unstable(ctx._waiting.call, waits)
+    return Raised(ctx.call_id, error) if error else waits
 
 
 def ended(ctx: Context[Any], value: Any) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    return ctx._waiting.waits if ctx._waiting.is_parked else returned(ctx.call_id, value, ctx)
+    return stopped(ctx) if ctx._waiting.is_parked else returned(ctx.call_id, value, ctx)
 
 
 def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:

@@ -16,8 +16,11 @@ from outlast.cli.terminal.option import (
     open_place_or_app,
     person,
 )
+from outlast.cli.terminal.output import error_out
 from outlast.cli.terminal.run import command
 from outlast.errors import UnknownRequest
+from outlast.session import request_of
+from outlast.session.request import request_text
 
 
 @command
@@ -50,6 +53,8 @@ async def answer(
         receipt = await session.answer(
             request, option, text=text, args=changed, principal=person(principal)
         )
+        if not as_json:
+            error_out(f"to: {request_text(request_of(asked))}", "dim")
         await note_idleness(place.store, as_json=as_json)
         show_receipt(receipt, as_json=as_json, did="answered")
 

@@ -13,7 +13,7 @@ from outlast.cli.command.worker import LogFormat, LogLevel
 from outlast.cli.terminal.conversation import Conversation
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
-from outlast.cli.terminal.option import AsJson, Principal, person
+from outlast.cli.terminal.option import AsJson, AsRaw, Principal, person
 from outlast.cli.terminal.run import INTERRUPTED, command
 from outlast.errors import InvalidInput, UnknownAgent
 
@@ -32,6 +32,7 @@ async def chat(
     ] = None,
     principal: Principal = None,
     as_json: AsJson = False,
+    raw: AsRaw = False,
 ) -> int:
     """Talk to an agent. A session that was left, or that crashed, goes on with --session.
 

@@ -1,7 +1,7 @@
 """`outlast explain`: what a session waits for, and why."""
 
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
-from outlast.cli.terminal.output import STATUS_STYLES, clean, json_out, moment, out
+from outlast.cli.terminal.output import STATUS_STYLES, flat, json_out, moment, out
 from outlast.cli.terminal.run import command
 from outlast.log.explain import Cause, Explanation
 
@@ -37,7 +37,7 @@ def show(told: Explanation) -> None:
 
 def line(link: Cause) -> str:
     """Return a link on one line, with its instants."""
-    words = [clean(" ".join(link.text.split()))]
+    words = [flat(link.text)]
     if link.fence:
         words.append(f"fence {link.fence}")
     if link.since:

@@ -14,6 +14,7 @@ from outlast.cli.terminal.option import (
 )
 from outlast.cli.terminal.output import error_out, json_out, moment, out, table
 from outlast.cli.terminal.run import command
+from outlast.core.instant import date_of, date_or_none
 from outlast.errors import UnknownKey
 from outlast.server import key as server_key
 from outlast.server.key import KeyInfo, mint, parse
@@ -102,8 +103,8 @@ def plain(info: KeyInfo) -> dict[str, Any]:
         "tenant": info.tenant,
         "name": info.name,
         "scopes": info.scopes,
-        "created_at": info.created_at,
-        "revoked_at": info.revoked_at,
+        "created_at": date_of(info.created_at),
+        "revoked_at": date_or_none(info.revoked_at),
     }
 
 

@@ -7,7 +7,8 @@ import typer
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
-from outlast.session.listing import STATUSES, Status
+from outlast.core.lane import Status
+from outlast.session.listing import STATUSES
 from outlast.store import LaneInfo
 
 HEADERS = ("SESSION", "LANE", "AGENT", "STATUS", "TURN", "QUEUED", "READY", "WORKER", "FENCE")

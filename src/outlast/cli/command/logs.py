@@ -8,7 +8,14 @@ import typer
 
 from outlast.cli.terminal.event_line import event_line
 from outlast.cli.terminal.follow import follow as follow_session
-from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
+from outlast.cli.terminal.option import (
+    DEFAULT_STORE,
+    AsJson,
+    AsRaw,
+    SessionId,
+    StoreUrl,
+    open_place,
+)
 from outlast.cli.terminal.output import json_line, out
 from outlast.cli.terminal.run import command
 from outlast.core.event import Event
@@ -23,7 +30,7 @@ async def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with new events until Ctrl-C.")
     ] = False,
-    after: Annotated[int, typer.Option(min=0, help="Begin after this offset.")] = 0,
+    after: Annotated[str, typer.Option(help="Begin after this cursor or offset.")] = "0",
     internals: Annotated[
         bool, typer.Option("--internals", help="Also what readers do not see.")
     ] = False,
@@ -32,6 +39,7 @@ async def logs(
     ] = False,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
+    raw: AsRaw = False,
 ) -> None:
     """Print a session's events, one on a line.
 

@@ -21,14 +21,14 @@ from outlast.cli.terminal.option import (
     open_place_or_app,
     person,
 )
-from outlast.cli.terminal.output import json_out, out, table
+from outlast.cli.terminal.output import error_out, json_out, out, table
 from outlast.cli.terminal.prompt import edit_arguments
-from outlast.cli.terminal.request_list import asks
 from outlast.cli.terminal.request_screen import RequestScreen, until_left
 from outlast.cli.terminal.run import command
 from outlast.core.index import PEOPLE, RELAYED
 from outlast.errors import UnknownRequest
 from outlast.session import Request, request_of
+from outlast.session.request import request_text
 
 HEADERS = ("REQUEST", "SESSION", "AGENT", "KIND", "ASKS")
 
@@ -100,7 +100,13 @@ def show(found: tuple[Request, ...], *, as_json: bool) -> None:
 
 
 def row(request: Request) -> tuple[str, ...]:
-    return (request.request_id, request.session_id, request.agent, request.kind, asks(request))
+    return (
+        request.request_id,
+        request.session_id,
+        request.agent,
+        request.kind,
+        request_text(request),
+    )
 
 
 async def find(place: Outlast, request_id: str, tenant: str | None, agent: str | None) -> Request:
@@ -135,6 +141,8 @@ async def answer(
     receipt = await session.answer(
         request.request_id, option, text=text, args=args, principal=principal
     )
+    if not as_json:
+        error_out(f"to: {request_text(request)}", "dim")
     await note_idleness(place.store, as_json=as_json)
     if wait:
         return show_result(receipt, await result_of(receipt), as_json=as_json)

@@ -24,6 +24,7 @@ from outlast.cli.terminal.option import (
 )
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
+from outlast.core.instant import date_of, date_or_none
 from outlast.integration.schedule import state
 from outlast.integration.schedule.cron import CronTimes
 from outlast.integration.schedule.schedules import find, unknown
@@ -93,7 +94,7 @@ async def next_instants(
         for timetable in [each.times]
     ]
     if as_json:
-        json_out([{"name": each, "instants": instants} for each, _, instants in found])
+        json_out([{"name": each, "instants": [*map(date_of, dues)]} for each, _, dues in found])
         return
     for each, timetable, instants in found:
         for instant in instants:
@@ -127,7 +128,13 @@ async def resume_schedule(
         await place.schedules.resume(name)
         next_at = (await find(place.store, name)).next_at
     due = f"; it is due at {moment(next_at)}" if next_at is not None else ""
-    say(f"resumed {name}{due}", as_json=as_json, name=name, paused=False, next_at=next_at)
+    say(
+        f"resumed {name}{due}",
+        as_json=as_json,
+        name=name,
+        paused=False,
+        next_at=date_or_none(next_at),
+    )
 
 
 @command
@@ -184,13 +191,12 @@ def say(text: str, *, as_json: bool, **facts: Any) -> None:
 
 
 def row(standing: ScheduleStatus) -> tuple[str, ...]:
-    is_due = standing.next_at is not None and standing.status != "paused"
     return (
         standing.name,
         standing.status,
         standing.cron,
         standing.timezone,
-        moment(standing.next_at or 0) if is_due else "-",
+        moment(standing.next_at) if standing.next_at and standing.status != "paused" else "-",
         moment(standing.last_at) if standing.last_at else "-",
         standing.last or "-",
         standing.session_id or "-",

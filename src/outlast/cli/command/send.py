@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
-from outlast.cli.terminal.event_line import call_text, value_text
+from outlast.cli.terminal.event_line import value_text
 from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
+    AsRaw,
     Principal,
     SessionId,
     StoreUrl,
@@ -22,6 +23,7 @@ from outlast.cli.terminal.output import error_out, json_out, out
 from outlast.cli.terminal.run import command
 from outlast.session import Receipt, Result
 from outlast.session.inbox import deadline_of
+from outlast.session.request import request_text
 
 
 @command
@@ -43,6 +45,7 @@ async def send(
     principal: Principal = None,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
+    raw: AsRaw = False,
 ) -> int:
     """Send a message to a session.
 
@@ -106,8 +109,7 @@ def show_result(receipt: Receipt[Any], result: Result[Any], *, as_json: bool) ->
         out(value_text(result.output))
     elif result.status == "waiting":
         for request in result.requests:
-            call = call_text(request.tool, request.args) if request.args else ""
-            out(f"waits for {request.request_id}: {request.prompt} {call}".rstrip())
+            out(f"waits for {request.request_id}: {request_text(request)}")
     else:
         error = f": {result.error.code}: {result.error.message}" if result.error else ""
         error_out(f"{result.status}{error}")

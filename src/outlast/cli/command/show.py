@@ -5,15 +5,24 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from outlast.cli.terminal.event_line import call_text, failure_text
-from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
+from outlast.cli.terminal.event_line import failure_text
+from outlast.cli.terminal.option import (
+    DEFAULT_STORE,
+    AsJson,
+    AsRaw,
+    SessionId,
+    StoreUrl,
+    open_place,
+)
 from outlast.cli.terminal.output import fields, json_out, moment, one_line, out, table
+from outlast.cli.terminal.prompt import option_text
 from outlast.cli.terminal.run import command
 from outlast.core import record as r
 from outlast.core.message import text_of
 from outlast.core.record import AnyRecord, Tokens
 from outlast.log.reader import Outcome, read_outcome
 from outlast.session import Request
+from outlast.session.request import request_lines
 from outlast.store import SessionInfo, Store
 
 
@@ -52,7 +61,7 @@ def plus(before: Tokens, e: r.UsageRecorded) -> Tokens:
 
 @command
 async def show(
-    session: SessionId, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False
+    session: SessionId, store: StoreUrl = DEFAULT_STORE, as_json: AsJson = False, raw: AsRaw = False
 ) -> None:
     """Show all about one session.
 
@@ -89,6 +98,7 @@ def plain(
     token = values.pop("token")
     return {
         **values,
+        "failure": info.failure,
         "lanes": lanes,
         "requests": requests,
         "queue": queue,
@@ -106,6 +116,7 @@ def show_all(
         ("session", info.session_id),
         ("agent", f"{info.agent} ({info.mode})"),
         ("status", info.status),
+        ("failed", failure_line(info)),
         ("waits for", ", ".join(waits_for(info, told))),
         ("started", moment(info.created_at)),
         ("changed", f"{moment(info.updated_at)}, at offset {info.end}"),
@@ -128,9 +139,15 @@ def show_all(
         out(answer_text(last))
 
 
+def failure_line(info: SessionInfo) -> str:
+    """Say why the last turn failed and since when."""
+    failure = info.failure
+    return f"{failure.code} since {moment(failure.since)}" if failure else ""
+
+
 def waits_for(info: SessionInfo, told: LogSummary) -> list[str]:
     """Name what the lanes wait for that have nothing to go on with."""
-    resting = [n.lane for n in info.lanes if n.status in ("idle", "waiting", "sleeping")]
+    resting = [n.lane for n in info.lanes if n.status in ("idle", "waiting", "sleeping", "failed")]
     return list(dict.fromkeys(wait for lane in resting for wait in told.waits.get(lane, ())))
 
 
@@ -140,9 +157,11 @@ def heading(text: str) -> None:
 
 
 def show_request(request: Request) -> None:
-    call = call_text(request.tool, request.args) if request.args is not None else ""
-    out(f"{request.request_id}  {request.prompt} {call}".rstrip())
-    takes = [option.id for option in request.options]
+    first, *more = request_lines(request)
+    out(f"{request.request_id}  {first}")
+    for line in more:
+        out(f"    {line}")
+    takes = [option_text(option) for option in request.options]
     takes += ["--text …"] if request.allow_freeform else []
     takes += ["approve --args JSON"] if request.kind == "approval" else []
     until = f" (until {moment(request.expires_at)})" if request.expires_at else ""

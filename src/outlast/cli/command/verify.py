@@ -8,12 +8,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
-from outlast.cli.terminal.output import console, is_terminal, json_out, out
+from outlast.cli.terminal.output import console, error_out, is_terminal, json_out, out
 from outlast.cli.terminal.run import command
 from outlast.errors import UnknownSession
 from outlast.log.verify import Finding
 from outlast.log.verify import verify as verify_session
 from outlast.store import Store
+
+REPAIRABLE = ("SNAPSHOT", "SLICES")
+"""Findings about what a worker makes again from the log."""
 
 
 @command
@@ -22,13 +25,18 @@ async def verify(
         list[str] | None,
         typer.Argument(metavar="SESSION", help="Which sessions; all if none is named."),
     ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Drop snapshots that are wrong or cannot be read.")
+    ] = False,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> int:
     """Check that logs and indexes are sound.
 
     Folds each session's log from zero, holds every rule against it, and compares everything
-    that is derived from it. Writes nothing. Exits with 1 if anything is wrong.
+    that is derived from it. Writes nothing, unless with --repair: then the snapshots of a session
+    in which one is wrong are dropped, and the next worker makes them again from the log. Exits
+    with 1 if anything is wrong, or is left wrong.
 
     Example: outlast verify --store sqlite:///copy.db
     """
@@ -38,13 +46,23 @@ async def verify(
         with progress(len(names), is_shown=is_terminal() and not as_json) as advance:
             for name in names:
                 try:
-                    findings += await verify_session(app.store, name)
+                    findings += await check(app.store, name, repair=repair)
                 except UnknownSession:
                     if session:
                         raise  # else it was erased since it was listed
                 advance()
     show(findings, len(names), as_json=as_json)
     return 1 if findings else 0
+
+
+async def check(store: Store, session_id: str, *, repair: bool) -> list[Finding]:
+    """Return what is wrong with a session, after a repair if one is wanted and needed."""
+    findings = await verify_session(store, session_id)
+    if repair and any(finding.code in REPAIRABLE for finding in findings):
+        await store.log.drop_snapshots(session_id)
+        error_out(f"{session_id}: snapshots dropped; they are made again from the log")
+        findings = await verify_session(store, session_id)
+    return findings
 
 
 async def all_sessions(store: Store) -> AsyncIterator[str]:

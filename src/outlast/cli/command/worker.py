@@ -78,6 +78,10 @@ async def worker(
         float | None,
         typer.Option(min=0, metavar="SECONDS", help="How long to let calls end when draining."),
     ] = None,
+    liveness_address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where to answer workers on other hosts."),
+    ] = None,
     log_format: Format = LogFormat.text,
     log_level: Level = LogLevel.info,
     as_json: AsJson = False,
@@ -99,11 +103,15 @@ async def worker(
         agents=listed(agents),
         name=name,
         grace=grace,
+        liveness_address=liveness_address,
     )
     shift = WorkerRun(opened, as_json=as_json)
     shift.heed_signals()
-    async with opened:
-        await shift.work()
+    if await shift.open():
+        try:
+            await shift.work()
+        finally:
+            await opened.close()
     shift.say("stopped", "stopped")
     return 0
 
@@ -140,6 +148,20 @@ class WorkerRun:
             sys.stderr.flush()
             os._exit(KILLED_BY + number)
         self._signalled.set()
+
+    async def open(self) -> bool:
+        """Open the app; return False if a signal came first: the store may be away for long."""
+        opening = asyncio.create_task(self._app.open())
+        signalled = asyncio.create_task(self._signalled.wait())
+        await asyncio.wait([opening, signalled], return_when=asyncio.FIRST_COMPLETED)
+        signalled.cancel()
+        if not opening.done():
+            opening.cancel()
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            return False
+        opening.result()
+        return True
 
     async def work(self) -> None:
         """Work until a signal or `outlast drain` asks for the end, then drain."""

@@ -124,7 +124,7 @@ class DemoRunner:
         self._receipts.append(receipt.delivery_id)
 
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 class DemoStuck(Exception):
@@ -138,11 +138,11 @@ async def run_demo(directory: Path, seed: int, kills: int, console: Console) -> 
     timeline = Timeline(console, clock, kills)
     async with make_app(directory) as app:
         try:
-            async with asyncio.timeout(PATIENCE), timeline, WorkerPool(files) as workers:
+            async with asyncio.timeout(TIMEOUT), timeline, WorkerPool(files) as workers:
                 outcome = await DemoRunner(app, workers, plan(seed, kills), timeline).run()
         except TimeoutError:
             raise DemoStuck(
-                f"the demo is stuck: no end after {PATIENCE:.0f} s; see {files.worker_log}"
+                f"the demo is stuck: no end after {TIMEOUT:.0f} s; see {files.worker_log}"
             ) from None
         counts = await count_outcome(app.store, files, outcome)
     return DemoReport(

@@ -5,6 +5,7 @@ from typing import Any
 
 from outlast.cli.terminal.output import json_line, one_line
 from outlast.core.event import Event
+from outlast.session.request import call_text
 
 Data = Mapping[str, Any]
 
@@ -22,13 +23,6 @@ def gist(event: Event) -> str:
     tell = GISTS.get(event.type, rest)
     about = f" ({event.delivery_id})" if event.delivery_id else ""
     return (one_line(tell(event.data)) + about).strip()
-
-
-def call_text(tool: str, args: Any) -> str:
-    """Return a call as it would be written in Python."""
-    if not isinstance(args, Mapping):
-        return f"{tool}({json_line(args)})"
-    return f"{tool}({', '.join(f'{name}={json_line(value)}' for name, value in args.items())})"
 
 
 def value_text(value: Any) -> str:
@@ -84,6 +78,8 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "step.failed": lambda d: failure_text(d["error"]),
     "delivery.queued": queued,
     "model.retrying": lambda d: failure_text(d["error"]),
+    "provider.unavailable": lambda d: failure_text(d["error"]),
+    "provider.available": lambda d: f"after {d['attempts']} attempts",
     "message.delta": lambda d: d.get("text") or f"[{d.get('tool')}]",
     "reasoning.delta": lambda d: str(d.get("text", "")),
     "message.completed": lambda d: parts_text(d["parts"]),

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+from outlast.core.cursor import cursor_of
 from outlast.core.event import Event
 from outlast.errors import UnknownSession
 from outlast.log.reader import EventReader, Wakeups
@@ -9,16 +10,16 @@ from outlast.store import SessionInfo, Store
 
 
 async def follow(
-    store: Store, session_id: str, after: int = 0, *, internals: bool = False
+    store: Store, session_id: str, after: int | str = 0, *, internals: bool = False
 ) -> AsyncIterator[Event]:
     """Give all events after a cursor, and new ones for ever."""
-    reader = EventReader(store, session_id, after, internals)
+    reader = EventReader(store, session_id, cursor_of(after), internals)
     with Wakeups(store, session_id) as wakeups:
         while True:
             wakeups.clear()
             end = (await find_session(store, session_id)).end
             reader.check(end)
-            while reader.cursor < end:
+            while reader.is_behind(end):
                 for event in await reader.next_page():
                     yield event
             await wakeups.wait()

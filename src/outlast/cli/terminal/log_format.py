@@ -1,15 +1,20 @@
 """Log lines of a worker: a phrase and its fields, as text or as JSON."""
 
 import logging
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import Any
 
 from outlast.cli.terminal.output import json_line
+from outlast.core.visible import visible, visible_line
 from outlast.log_context import NAMES, KnownIds
 
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """Attributes that every log record has; all others were given as fields."""
+PLAIN = re.compile(r"[^\s\"=]+")
+"""A value that ends at the next blank, and cannot be taken for further fields."""
 TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2")
 """They have a line for every call of a model."""
 
@@ -38,19 +43,28 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people: `2026-11-16T02:27:22.036Z INFO phrase session=… worker=…`."""
+    """The same for people: `2026-11-16T02:27:22.036Z INFO phrase session=… worker=…`.
+
+    Only a record begins at the left: nothing that a phrase, a field or a traceback says makes
+    a line that looks like another record's.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        line = (
-            f"{moment(record)} {record.levelname} {record.getMessage()}{words(fields_of(record))}"
-        )
+        phrase = visible_line(record.getMessage())
+        line = f"{moment(record)} {record.levelname} {phrase}{words(fields_of(record))}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + indent(visible(self.formatException(record.exc_info)), "  ")
         return line
 
 
 def words(fields: Mapping[str, Any]) -> str:
-    return "".join(f" {name}={value}" for name, value in fields.items())
+    return "".join(f" {visible_line(name)}={value_of(value)}" for name, value in fields.items())
+
+
+def value_of(value: Any) -> str:
+    """Return a field's value; one that could be read as more than a value is quoted."""
+    text = str(value)
+    return text if PLAIN.fullmatch(text) and text.isprintable() else json_line(text)
 
 
 def moment(record: logging.LogRecord) -> str:

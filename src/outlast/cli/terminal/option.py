@@ -6,9 +6,11 @@ Looking never creates: a file that is missing, or belongs to another program, is
 from __future__ import annotations
 
 import getpass
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -20,7 +22,8 @@ from outlast.app import DEFAULT_STORE, Outlast
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.output import error_out
 from outlast.clock import Clock
-from outlast.errors import StoreUnavailable
+from outlast.core.instant import read_instant
+from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.store import Store
 from outlast.stores.sqlite.migration import probe
 
@@ -54,6 +57,32 @@ def person(principal: str | None) -> str:
         return ""
 
 
+FailureCode = Annotated[
+    str | None, typer.Option("--code", help="Only those that failed with this code.")
+]
+FailedSince = Annotated[
+    str | None,
+    typer.Option(
+        "--since", help="Only those that failed since: 2026-01-31T12:00:00Z, or 30m, 2h, 1d ago."
+    ),
+]
+
+_AGO = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def past_of(text: str | None) -> datetime | timedelta | None:
+    """Return an instant, or how long ago, that was given on the command line."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        return timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
+        return read_instant("--since", text)
+    except InvalidInput as error:
+        raise typer.BadParameter(f"{error}, or so long ago: 2h", param_hint="'--since'") from None
+
+
 NAME_YOURS = "name yours with --store or OUTLAST_STORE"
 
 
@@ -76,6 +105,12 @@ StoreUrl = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsRaw = Annotated[
+    bool,
+    typer.Option(
+        "--raw", help="In a pipe: texts as they are, with controls and what cannot be seen."
+    ),
+]
 AppName = Annotated[
     str | None,
     typer.Option(
@@ -97,6 +132,7 @@ __all__ = [
     "DEFAULT_STORE",
     "AppName",
     "AsJson",
+    "AsRaw",
     "SessionId",
     "StoreOfApp",
     "StoreUrl",

@@ -1,11 +1,15 @@
 """Output of the commands: Rich on a terminal, plain text in a pipe, JSON with --json.
 
-Text from models, tools and users never reaches a terminal with its control characters.
+Text from models, tools and users comes out with everything in it visible: of a terminal always, of
+a pipe unless `--raw` was given, and JSON has escapes for it, which mean the same value.
 """
 
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from outlast.core.instant import date_of
+from outlast.core.visible import visible, visible_line
 
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+BLANKS = re.compile(r"[ \t\r\n]+")
 
 STATUS_STYLES = {
     "running": "green",
@@ -33,40 +38,63 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def clean(text: str) -> str:
-    """Return a text with its control characters made visible; lines and tabs stay."""
-    return CONTROLS.sub(lambda found: repr(found.group())[1:-1], text)
+_is_raw: ContextVar[bool] = ContextVar("outlast_raw_output", default=False)
+
+
+@contextmanager
+def raw_output(wanted: bool) -> Iterator[None]:
+    """Have pipes get texts as they are for a while; a terminal never does."""
+    token = _is_raw.set(wanted)
+    try:
+        yield
+    finally:
+        _is_raw.reset(token)
+
+
+def shown(text: str) -> str:
+    """Return a text as it is printed: with everything in it visible, unless it is wanted raw."""
+    return text if is_raw() else visible(text)
+
+
+def is_raw() -> bool:
+    return _is_raw.get() and not is_terminal()
+
+
+def flat(text: str) -> str:
+    """Return a text on one line; not for what somebody approves, where each blank counts."""
+    joined = BLANKS.sub(" ", text).strip()
+    return joined if is_raw() else visible_line(joined)
 
 
 def one_line(text: str, most: int = 100) -> str:
     """Return a text on one line, cut where it gets long."""
-    flat = clean(" ".join(text.split()))
-    return flat if len(flat) <= most else flat[: most - 1] + "…"
+    line = flat(text)
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def out(text: str, style: str = "") -> None:
     """Print a line."""
     if is_terminal():
-        console().print(Text(clean(text), style=style), soft_wrap=True)
+        console().print(Text(shown(text), style=style), soft_wrap=True)
     else:
-        print(text)
+        print(shown(text))
 
 
 def write(text: str, style: str = "") -> None:
     """Print a piece of a line at once."""
     if is_terminal():
-        console().print(Text(clean(text), style=style), soft_wrap=True, end="")
+        console().print(Text(shown(text), style=style), soft_wrap=True, end="")
     else:
-        print(text, end="")
+        print(shown(text), end="")
     sys.stdout.flush()
 
 
 def error_out(text: str, style: str = "") -> None:
     """Print a line for people, not for the pipe."""
     if sys.stderr.isatty():
-        console(stderr=True).print(Text(clean(text), style=style), soft_wrap=True)
+        console(stderr=True).print(Text(visible(text), style=style), soft_wrap=True)
     else:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -74,11 +102,11 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headers, in columns."""
+    """Print rows under headers, in columns; a row stays one, whatever is in its cells."""
+    lines = [headers, *([visible_line(cell) for cell in row] for row in rows)]
     if is_terminal():
-        console().print(rich_table(headers, rows))
+        console().print(rich_table(headers, lines[1:]))
         return
-    lines = [headers, *rows]
     widths = [max(len(line[n]) for line in lines) for n in range(len(headers))]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -90,7 +118,7 @@ def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for header in headers:
         grid.add_column(header, overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(clean(cell), style=STATUS_STYLES.get(cell, "")) for cell in row))
+        grid.add_row(*(Text(cell, style=STATUS_STYLES.get(cell, "")) for cell in row))
     return grid
 
 
@@ -104,7 +132,11 @@ def fields(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def json_line(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    """Return a value as JSON on one line, with escapes for all that cannot be seen."""
+    try:
+        return visible_line(msgspec.json.encode(value, enc_hook=str).decode())
+    except UnicodeEncodeError:  # half a character, which only an error's text may hold
+        return json.dumps(msgspec.to_builtins(value, enc_hook=str))
 
 
 def json_out(value: Any) -> None:

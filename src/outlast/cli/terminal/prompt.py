@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from outlast.cli.terminal.event_line import call_text
 from outlast.cli.terminal.output import json_line
+from outlast.core.lookalike import escaped, unambiguous
+from outlast.core.record import Option
 from outlast.session import Request
+from outlast.session.request import request_lines
 
 ALIASES = {"y": "approve", "yes": "approve", "n": "deny", "no": "deny"}
 
@@ -28,14 +30,21 @@ class ParsedAnswer(Struct, frozen=True):
 
 
 def question_lines(request: Request) -> Iterator[str]:
-    """Yield what to show for a request."""
-    call = f" {call_text(request.tool, request.args)}" if request.args is not None else ""
-    yield f"? {request.prompt}{call}"
+    """Yield what to show for a request, the whole of it."""
+    first, *more = request_lines(request)
+    yield f"? {first}"
+    yield from (f"    {line}" for line in more)
     if request.kind == "approval":
         yield "  approve, deny [REASON] or edit {JSON ARGUMENTS}"
         return
-    for option in request.options:
-        yield f"  {option.id}" + ("" if option.label == option.id else f": {option.label}")
+    yield from (f"  {option_text(option)}" for option in request.options)
+
+
+def option_text(option: Option) -> str:
+    """Return the word that chooses an option, and what it stands for."""
+    is_same = option.label.lower() == option.id.lower()
+    meaning = "" if is_same else f": {unambiguous(option.label)}"
+    return unambiguous(option.id) + meaning
 
 
 def parse_answer(request: Request, line: str) -> ParsedAnswer:
@@ -81,7 +90,7 @@ def editor() -> list[str]:
 
 async def edit_arguments(args: Any) -> dict[str, Any] | str:
     """Return the arguments as the user leaves them, or a sentence why there are none."""
-    before = msgspec.json.format(json_line(args), indent=2) + "\n"
+    before = msgspec.json.format(escaped(json_line(args)), indent=2) + "\n"
     with TemporaryDirectory(prefix="outlast-") as directory:
         path = Path(directory, "arguments.json")
         await asyncio.to_thread(path.write_text, before, "utf-8")

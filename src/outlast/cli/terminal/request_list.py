@@ -3,14 +3,15 @@
 from msgspec import Struct
 
 from outlast.app import Outlast
-from outlast.cli.terminal.event_line import call_text, failure_text, value_text
+from outlast.cli.terminal.event_line import failure_text, value_text
 from outlast.cli.terminal.output import one_line
 from outlast.cli.terminal.prompt import ParsedAnswer
 from outlast.core import record as r
+from outlast.core.cursor import Cursor
 from outlast.core.event import Event
-from outlast.errors import UnknownSession
+from outlast.errors import InvalidAnswer, UnknownSession
 from outlast.log.reader import EntriesBefore, EventReader
-from outlast.session import Request
+from outlast.session import Request, request_of
 
 MOST_NOTES = 6
 MOST_READ = 2000
@@ -64,8 +65,14 @@ class RequestList:
         return found[0] if name.startswith("req_") and len(found) == 1 else None
 
     async def answer(self, number: int, answer: ParsedAnswer, principal: str) -> None:
-        """Answer a request; what is wrong with that is raised."""
+        """Answer a request as it was shown; what is wrong with that is raised."""
         request = self.open[number]
+        now = await self._app.store.listing.request(request.request_id)
+        if now is not None and request_of(now) != request:
+            raise InvalidAnswer(
+                f"what {request.request_id} asks is not what was shown here: leave and look again",
+                request=request.request_id,
+            )
         session = await self._app.session(request.session_id)
         receipt = await session.answer(
             request.request_id,
@@ -76,7 +83,7 @@ class RequestList:
         )
         said = answer.option or one_line(answer.text or "")
         said += " with other arguments" if answer.args is not None else ""
-        store, after = self._app.store, receipt.offset
+        store, after = self._app.store, Cursor(receipt.offset)
         reader = EventReader(store, request.session_id, after, internals=False)
         self._sent[number] = SentAnswer(request, said, reader)
         self.open.pop(number, None)
@@ -107,12 +114,6 @@ class RequestList:
                 self.note(number, f"{sent.said}: {text}")
             if text and event.type != "request.resolved":
                 self._sent.pop(number, None)
-
-
-def asks(request: Request) -> str:
-    """Return what is asked, with the whole call that it is about."""
-    call = call_text(request.tool, request.args) if request.args is not None else ""
-    return " ".join(f"{request.prompt} {call}".split())
 
 
 def outcome(event: Event, request: Request) -> str:

@@ -1,4 +1,7 @@
-"""The live list of open requests on a terminal, and the line that answers them."""
+"""The live list of open requests on a terminal, and the line that answers them.
+
+Only what was drawn whole can be answered: in the list, or page by page after `show N`.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,55 @@ from rich.text import Text
 
 from outlast.app import Outlast
 from outlast.cli.terminal.keyboard import Keyboard
-from outlast.cli.terminal.output import clean, console, moment
+from outlast.cli.terminal.output import console
 from outlast.cli.terminal.prompt import ParsedAnswer, edit_arguments, parse_answer
-from outlast.cli.terminal.request_list import RequestList, asks
+from outlast.cli.terminal.request_layout import (
+    NARROWEST,
+    RequestBlocks,
+    ScreenSize,
+    StyledLine,
+    folded,
+    listing,
+    pages,
+)
+from outlast.cli.terminal.request_list import RequestList
 from outlast.cli.terminal.run import INTERRUPTED
+from outlast.core.visible import visible_line
 from outlast.errors import OutlastError
 from outlast.session import Request
 
 POLL = 1.0
 PACE = 0.1
 """Seconds between two looks at the store, however much is heard."""
-AROUND = 12
-"""Lines of the screen that are not requests; each of those has two or more."""
-HELP = "approve N | deny N [REASON] | edit N [JSON] | N ANSWER | q"
+HELP = "approve N | deny N [REASON] | edit N [JSON] | N ANSWER | show N | q"
+HELP_OF_PAGES = "Enter: the next page | b: the page before | approve N, deny N, … as in the list"
+LOWEST = 6
+"""A screen of fewer lines has no room for a head, a request, help and what is typed."""
+MOST_FOOT = 8
+"""Lines of the screen below the requests, of which the list needs the rest."""
+
+
+class PagedRequest:
+    """A request that is read page by page, and which of its pages were drawn."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.page = 0
+        self._pages: list[list[StyledLine]] = []
+        self._drawn: set[int] = set()
+
+    def turn_to(self, found: list[list[StyledLine]]) -> bool:
+        """Draw the page that it is at; return whether all of them have been drawn."""
+        if found != self._pages:  # the screen has another size now: they are other pages
+            self._pages, self._drawn = found, set()
+        self.page = min(self.page, len(found) - 1)
+        self._drawn.add(self.page)
+        return len(self._drawn) == len(found)
+
+    def moved(self, by: int) -> PagedRequest | None:
+        """Return this at another page, or nothing behind the last one."""
+        self.page = max(0, self.page + by)
+        return self if self.page < len(self._pages) else None
 
 
 class RequestScreen:
@@ -39,6 +78,9 @@ class RequestScreen:
         self._list = RequestList(app, tenant=tenant, agent=agent, limit=limit)
         self._problem = ""
         self._is_editing = False
+        self._opened: PagedRequest | None = None
+        self._blocks = RequestBlocks()
+        self._whole: set[str] = set()  # ids of requests that were on the screen whole
         self._news = asyncio.Event()
         self._lock = asyncio.Lock()
         self._console = console()
@@ -85,24 +127,51 @@ class RequestScreen:
 
     def _draw(self) -> None:
         if not self._is_editing:
-            self._live.update(Group(*self._rows()), refresh=True)
+            self._live.update(Group(*map(as_text, self._rows())), refresh=True)
 
-    def _rows(self) -> Iterator[Text]:
-        most = max(1, (self._console.height - AROUND) // 2)
-        yield line(f"{len(self._list.open)} open, answering as {self._by or 'nobody'}", "bold")
-        for number, request in list(self._list.open.items())[:most]:
-            yield line(f"{number:>3}  {request.agent} asks: {asks(request)}", "yellow")
-            yield line(f"     {request.request_id} in {request.session_id}{until(request)}", "dim")
-            if request.kind != "approval":
-                yield line(f"     {choices(request)}", "dim")
-        if len(self._list.open) > most:
-            yield line(f"     and {len(self._list.open) - most} more", "dim")
-        for number, text in self._list.notes.items():
-            yield line(f"{number:>3}  {text}", "green")
+    def _rows(self) -> list[StyledLine]:
+        """Return what is drawn, never more than the screen holds, and note what is whole in it."""
+        if self._console.width < NARROWEST or self._console.height < LOWEST:
+            return [StyledLine("too small", "red")]  # nothing could be shown whole
+        foot = list(self._foot())
+        # One line less than there are: what is on the last one may scroll.
+        size = ScreenSize(self._console.width, self._console.height - len(foot) - 2)
+        if self._opened and self._opened.number not in self._list.open:
+            self._opened = None
+        return [*(self._page(self._opened, size) if self._opened else self._all(size)), *foot]
+
+    def _all(self, size: ScreenSize) -> list[StyledLine]:
+        head = f"{len(self._list.open)} open, answering as {visible_line(self._by) or 'nobody'}"
+        found = listing(self._list.open, size, self._blocks)
+        self._whole.update(self._list.open[number].request_id for number in found.whole)
+        return [StyledLine(head[: size.width], "bold"), *found.lines]
+
+    def _page(self, opened: PagedRequest, size: ScreenSize) -> list[StyledLine]:
+        request = self._list.open[opened.number]
+        found = pages(opened.number, request, size, self._blocks)
+        if opened.turn_to(found):
+            self._whole.add(request.request_id)
+        head = f"request {opened.number}, page {opened.page + 1} of {len(found)}"
+        return [StyledLine(head, "bold"), *found[opened.page]]
+
+    def _foot(self) -> Iterator[StyledLine]:
+        """Yield what stands below the requests: news, a problem or help, and what is typed."""
+        width = self._console.width
+        help_text = HELP_OF_PAGES if self._opened else HELP
+        said = StyledLine(self._problem or help_text, "red" if self._problem else "dim")
+        below = [said, StyledLine(f"> {self._keyboard.typed}▏")]
         if not self._list.has_worker:
-            yield line("no worker is running on this store; answers wait until one is", "dim")
-        yield line(self._problem or HELP, "red" if self._problem else "dim")
-        yield line(f"> {self._keyboard.typed}▏")
+            hint = "no worker is running on this store; answers wait until one is"
+            below.insert(0, StyledLine(hint, "dim"))
+        if not self._opened:
+            news = (f"{number:>3}  {text}" for number, text in self._list.notes.items())
+            below = [*(StyledLine(text, "green") for text in news), *below]
+        lines = [
+            StyledLine(part, each.style)
+            for each in below
+            for part in folded(visible_line(each.text), width)
+        ]
+        return iter(lines[-min(MOST_FOOT, max(1, self._console.height // 2)) :])
 
     # Input
 
@@ -127,24 +196,33 @@ class RequestScreen:
         self._problem = ""
         async with self._lock:
             try:
-                self._problem = await self._answer(text) if text else ""
+                if self._opened and text in ("", "b"):
+                    self._opened = self._opened.moved(-1 if text else 1)
+                elif text:
+                    self._problem = await self._answer(text)
             except OutlastError as error:
                 self._problem = error.message
         await self._look()
         self._draw()
 
     async def _answer(self, text: str) -> str:
-        target, said = split(text)
+        word, _, rest = text.partition(" ")
+        target, said = (rest.strip(), "") if word == "show" else split(text)
         found = self._list.find(target)
         if found is None:
             return f"there is no open request {target or text}: {HELP}"
         number, request = found
+        if word == "show":
+            self._opened = PagedRequest(number)
+            return ""
         if said and "edit".startswith(said) and request.kind == "approval":
             answer = await self._edit(request)
         else:
             answer = parse_answer(request, said)
         if answer.problem:
             return f"{number}: {answer.problem}"
+        if answer.option != "deny" and request.request_id not in self._whole:
+            return f"{number} was not on the screen whole: `show {number}` first"
         await self._list.answer(number, answer, self._by)
         return ""
 
@@ -175,17 +253,8 @@ def split(text: str) -> tuple[str, str]:
     return target, f"{first} {more}".strip()
 
 
-def line(text: str, style: str = "") -> Text:
-    return Text(clean(text), style=style, overflow="fold")
-
-
-def until(request: Request) -> str:
-    return f", until {moment(request.expires_at)}" if request.expires_at else ""
-
-
-def choices(request: Request) -> str:
-    known = [option.id for option in request.options]
-    return " | ".join([*known, "words"] if request.allow_freeform else known)
+def as_text(line: StyledLine) -> Text:
+    return Text(line.text, style=line.style, no_wrap=True, overflow="crop")
 
 
 async def until_left(screen: RequestScreen) -> int:

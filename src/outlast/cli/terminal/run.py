@@ -15,7 +15,7 @@ from typing import Any, NoReturn, ParamSpec
 
 import typer
 
-from outlast.cli.terminal.output import error_out, json_line
+from outlast.cli.terminal.output import error_out, json_line, raw_output
 from outlast.errors import OutlastError
 
 P = ParamSpec("P")
@@ -47,7 +47,8 @@ def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            code = asyncio.run(function(*args, **kwargs))
+            with raw_output(bool(kwargs.get("raw"))):
+                code = asyncio.run(function(*args, **kwargs))
             sys.stdout.flush()
         except OutlastError as error:
             report(error, as_json=bool(kwargs.get("as_json")))

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.cli.terminal.event_line import call_text, failure_text, parts_text, value_text
+from outlast.cli.terminal.event_line import failure_text, parts_text, value_text
 from outlast.cli.terminal.output import is_terminal, json_line, one_line, out, write
 from outlast.core.event import Event
+from outlast.core.lookalike import escaped
+from outlast.session.request import call_text
 
 OVER = ("session.completed", "session.failed", "session.ended")
 
@@ -99,7 +101,8 @@ class Transcript:
         self._outcome(event, f"{how}: {event.data.get('reason', '')}")
 
     def _sign_in(self, event: Event) -> None:
-        self.line(f"sign in to {event.data['connection']}: {event.data['url']}", "yellow")
+        where = escaped(event.data["url"])
+        self.line(f"sign in to {one_line(event.data['connection'])}: {where}", "yellow")
 
     def _outcome(self, event: Event, text: str) -> None:
         tool = self._tools.get(event.call_id, event.call_id)
@@ -125,6 +128,12 @@ class Transcript:
     def _retrying(self, event: Event) -> None:
         self.line(f"({failure_text(event.data['error'])}; trying again)")
 
+    def _unavailable(self, event: Event) -> None:
+        self.line(f"({failure_text(event.data['error'])}; waiting for the provider)")
+
+    def _available(self, event: Event) -> None:
+        self.line("(the provider answers again)")
+
 
 SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "message.delta": Transcript._delta,
@@ -145,4 +154,6 @@ SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "session.failed": Transcript._over,
     "session.ended": Transcript._over,
     "model.retrying": Transcript._retrying,
+    "provider.unavailable": Transcript._unavailable,
+    "provider.available": Transcript._available,
 }

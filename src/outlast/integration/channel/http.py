@@ -6,6 +6,9 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from outlast.core.instant import Span
+from outlast.core.setting import seconds_of
+
 if TYPE_CHECKING:
     from outlast.net.client import GuardedClient
 
@@ -19,11 +22,11 @@ class ChannelClient:
         self,
         *,
         allow_private: bool = False,
-        timeout: float = 10.0,
+        timeout: Span = 10.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allow_private = allow_private
-        self._timeout = timeout
+        self._timeout = seconds_of("timeout", timeout)
         self._tls = tls
         self._client: GuardedClient | None = None
 

@@ -1,25 +1,27 @@
 """Inbound requests of a channel: as they were posted, and what they mean."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
-import msgspec
 from msgspec import Struct
 
+from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.message import Said
 from outlast.errors import InvalidMessage, InvalidSignature
 from outlast.session import Receipt
 
 FORM = "application/x-www-form-urlencoded"
+MOST_FIELDS = 1000
 
 
 class InboundRequest(Struct, frozen=True, kw_only=True):
-    """A posted request. Header names are in lower case; `at` is its time, in seconds."""
+    """A posted request. Header names are in lower case; `at` is when it came."""
 
     headers: Mapping[str, str]
     body: bytes
-    at: int
+    at: datetime
 
     def header(self, name: str) -> str:
         """Return a header that a signature needs."""
@@ -28,17 +30,24 @@ class InboundRequest(Struct, frozen=True, kw_only=True):
         raise InvalidSignature(f"the header {name} is missing")
 
     def json(self) -> dict[str, Any]:
-        """Return the body, if it is a JSON object."""
+        """Return the body, if it is a JSON object: of bounded size, every name once."""
         try:
-            return msgspec.json.decode(self.body, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise InvalidMessage("the body is no JSON object") from None
+            value = read_json(self.body)
+        except JsonRefused as why:
+            raise InvalidMessage(f"the body is no JSON object: {why}") from None
+        if not isinstance(value, dict):
+            raise InvalidMessage("the body is no JSON object")
+        return value
 
     def form(self) -> dict[str, str]:
         """Return the fields of a form; none if the content type is another."""
         if not self.headers.get("content-type", "").startswith(FORM):
             return {}
-        return dict(parse_qsl(self.body.decode(errors="replace"), keep_blank_values=True))
+        text = self.body.decode(errors="replace")
+        try:
+            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        except ValueError:
+            raise InvalidMessage(f"the form has more than {MOST_FIELDS:,} fields") from None
 
 
 class HttpReply(Struct, frozen=True):

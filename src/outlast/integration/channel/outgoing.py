@@ -1,6 +1,6 @@
 """Outgoing events of a channel: an event of a session, with the text to show for it."""
 
-from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -9,7 +9,9 @@ from msgspec import Struct
 from outlast.agents.runtime.json_value import to_json
 from outlast.core.event import Event
 from outlast.core.record import Option
+from outlast.core.visible import visible, visible_line
 from outlast.session import Request
+from outlast.session.request import request_lines
 from outlast.store import SessionInfo
 
 
@@ -23,7 +25,7 @@ class SignInPrompt(Struct, frozen=True, kw_only=True):
     connection: str
     url: str
     principal: str = ""
-    expires_at: int = 0
+    expires_at: datetime | None = None
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
@@ -31,8 +33,9 @@ class Outgoing(Struct, frozen=True, kw_only=True):
 
     `id` is the same however often it is sent. `text` is the answer, the question with the call
     that it is about, the failure, or who has to sign in, without the address: everyone in a thread
-    may read it. It is empty for other types of events. `output` is the answer as a value, `request`
-    is the open request, `sign_in` has the address, `at` is now, in seconds.
+    may read it. What cannot be seen is escaped in it, and in questions what passes for something
+    else. It is empty for other types of events. `output` is the answer as a value, `request` is
+    the open request, `sign_in` has the address, `at` is now.
     """
 
     id: str
@@ -41,14 +44,14 @@ class Outgoing(Struct, frozen=True, kw_only=True):
     session_id: str
     agent: str
     tenant: str
-    at: int
+    at: datetime
     event: Event
     output: Any = None
     request: Request | None = None
     sign_in: SignInPrompt | None = None
 
 
-def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
+def compose(event: Event, info: SessionInfo, output: Any, at: datetime) -> Outgoing:
     """Return an event with its text; `output` is the answer of a turn that completed."""
     request = asked(event, info) if event.type == "request.opened" else None
     sign_in = required(event) if event.type == "authorization.required" else None
@@ -69,22 +72,15 @@ def compose(event: Event, info: SessionInfo, output: Any, at: int) -> Outgoing:
 
 def words(event: Event, output: Any, request: Request | None, sign_in: SignInPrompt | None) -> str:
     if sign_in:
-        return f"{sign_in.principal or 'Somebody'} has to sign in to {sign_in.connection}."
+        who = visible_line(sign_in.principal) or "Somebody"
+        return f"{who} has to sign in to {visible_line(sign_in.connection)}."
     if request:
-        call = f" {call_text(request.tool, request.args)}" if request.args is not None else ""
-        return request.prompt + call
+        return "\n".join(request_lines(request))
     if event.type == "turn.completed":
-        return output if isinstance(output, str) else to_json(output)
+        return visible(output if isinstance(output, str) else to_json(output))
     if error := event.data.get("error"):
-        return f"That did not work: {error['message']} ({error['code']})"
+        return visible(f"That did not work: {error['message']} ({error['code']})")
     return ""
-
-
-def call_text(tool: str, args: Any) -> str:
-    """Return a call with all its arguments: people approve only what they see."""
-    if not isinstance(args, Mapping):
-        return f"{tool}({to_json(args)})"
-    return f"{tool}({', '.join(f'{name}={to_json(value)}' for name, value in args.items())})"
 
 
 def asked(event: Event, info: SessionInfo) -> Request:
@@ -100,7 +96,7 @@ def asked(event: Event, info: SessionInfo) -> Request:
         call_id=event.call_id,
         args=None if data.get("args") in ("", None) else data["args"],
         digest=data.get("digest", ""),
-        expires_at=data.get("expires_at", 0),
+        expires_at=data.get("expires_at"),
         path=tuple(data.get("path", ())),
         agent=data.get("agent") or info.agent,
     )
@@ -113,5 +109,5 @@ def required(event: Event) -> SignInPrompt:
         connection=data["connection"],
         url=data["url"],
         principal=data.get("principal", ""),
-        expires_at=data.get("expires_at", 0),
+        expires_at=data.get("expires_at"),
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.clock import Clock
+from outlast.core.instant import date_of
 from outlast.core.name import OF_CHANNEL, check_id, storable_key
 from outlast.errors import (
     SessionOver,
@@ -38,17 +39,22 @@ class ChannelReceiver:
         self._clock = clock
         self._router = router
 
+    def check(self, name: str) -> Channel:
+        """Return a channel, or raise UnknownChannel: before what was posted to it is read."""
+        channel = self._channels.get(name)
+        if channel is None:
+            raise UnknownChannel(f"this app has no channel {name}", channel=name)
+        return channel
+
     async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
         """Bring what was posted to a channel to its session, and say what became of it.
 
         The server does this at `/v1/channels/{name}`. What the channel cannot verify raises
         InvalidSignature and changes nothing; the same again returns the first receipt.
         """
-        channel = self._channels.get(name)
-        if channel is None:
-            raise UnknownChannel(f"this app has no channel {name}", channel=name)
+        channel = self.check(name)
         lower = {name.lower(): value for name, value in headers.items()}
-        request = InboundRequest(headers=lower, body=body, at=self._clock.now() // 1000)
+        request = InboundRequest(headers=lower, body=body, at=date_of(self._clock.now()))
         channel.verify(request)
         found = channel.read(request)
         if not isinstance(found, Inbound):

@@ -6,6 +6,7 @@ from functools import partial
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.event import Event
+from outlast.core.instant import date_of
 from outlast.core.name import OF_CHANNEL
 from outlast.core.record import NewOutboxCursor
 from outlast.integration.channel.channel import Channel
@@ -57,7 +58,7 @@ class ChannelSenders:
             agent = self._agents.get(info.agent)
             wraps = agent is not None and agent.wraps_output
             output = await output_of(self._store, event, wraps_output=wraps)
-        await channel.send(compose(event, info, output, self._clock.now() // 1000), thread)
+        await channel.send(compose(event, info, output, date_of(self._clock.now())), thread)
 
     async def _thread(self, channel: Channel, session_id: str) -> str | None:
         """Return the thread of the newest token that leads to the session.

@@ -11,15 +11,16 @@ import msgspec
 from msgspec import Struct
 
 from outlast.agents.agent import Agent
-from outlast.clock import Clock
+from outlast.core.instant import Span, milliseconds_at
 from outlast.core.message import File, Image, Said, Text
+from outlast.core.setting import seconds_of
 from outlast.errors import InvalidDefinition, InvalidMessage
 from outlast.integration.channel.channel import DEFAULT_EVENTS, Channel
 from outlast.integration.channel.http import ChannelClient
 from outlast.integration.channel.inbound import Inbound, InboundAnswer, InboundRequest
 from outlast.integration.channel.outgoing import Outgoing
 from outlast.net.address import check_url
-from outlast.net.signature import ID, Secrets, secrets_of, sign, verify
+from outlast.net.signature import ID, TOLERANCE, Secrets, check_signature, secrets_of, sign
 
 JSON = {"content-type": "application/json", "user-agent": "outlast-channel"}
 
@@ -52,7 +53,7 @@ class SignedWebhookChannel(Channel):
         send_secret: Secrets = (),
         tenant: str = "default",
         events: Sequence[str] = DEFAULT_EVENTS,
-        tolerance: float = 300,
+        tolerance: Span = TOLERANCE,
         post: ChannelClient | None = None,
         allow_private: bool = False,
     ) -> None:
@@ -63,17 +64,16 @@ class SignedWebhookChannel(Channel):
         self._send_secrets = secrets_of(send_secret) or self._secrets
         check_url(send_url, allow_private=allow_private)
         self._url = send_url
-        self._tolerance = tolerance
+        self._tolerance = seconds_of("tolerance", tolerance, or_none=True)
         self._post = post or ChannelClient(allow_private=allow_private)
 
     def verify(self, request: InboundRequest) -> None:
-        verify(
-            self._secrets, request.headers, request.body, self._tolerance, RequestTime(request.at)
-        )
+        now = milliseconds_at(request.at) // 1000
+        check_signature(self._secrets, request.headers, request.body, self._tolerance, now)
 
     def read(self, request: InboundRequest) -> Inbound:
         try:
-            written = msgspec.json.decode(request.body, type=SignedBody)
+            written = msgspec.convert(request.json(), SignedBody)
         except msgspec.MsgspecError as error:
             raise InvalidMessage(f"the body does not fit: {error}") from None
         if written.session_id:
@@ -88,7 +88,9 @@ class SignedWebhookChannel(Channel):
 
     async def send(self, outgoing: Outgoing, thread: str) -> None:
         body = msgspec.json.encode(body_of(outgoing, thread))
-        headers = JSON | sign(self._send_secrets, body, outgoing.at, outgoing.id)
+        headers = JSON | sign(
+            self._send_secrets, body, milliseconds_at(outgoing.at) // 1000, outgoing.id
+        )
         await self._post.send(self._url, body, headers)
 
 
@@ -138,13 +140,3 @@ def body_of(outgoing: Outgoing, thread: str) -> dict[str, Any]:
     if error := outgoing.event.data.get("error"):
         body["error"] = error
     return body
-
-
-class RequestTime(Clock):
-    """A clock that shows the time of a request."""
-
-    def __init__(self, seconds: int) -> None:
-        self._now = seconds * 1000
-
-    def now(self) -> int:
-        return self._now

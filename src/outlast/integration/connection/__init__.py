@@ -1,30 +1,29 @@
 """Connections: services that tools use on behalf of a user, who signs in by OAuth.
 
-`Connection` is what users write in code. `connections.py` is the entry to everything else. That
-needs the extra `connections`, so it is imported only for apps that have connections.
+`Connection` and `ConnectionSettings` are what users write in code. `connections.py` is the entry to
+everything else. That needs the extra `connections`, so it is imported only for apps that have some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from outlast.clock import Clock
-from outlast.core.setting import listed
+from outlast.core.setting import listed, settings_of
 from outlast.errors import InvalidDefinition
-from outlast.integration.connection.connection import Connection
+from outlast.integration.connection.connection import Connection, ConnectionSettings
 from outlast.store import Store
 
 if TYPE_CHECKING:
     from outlast.integration.connection.connections import Connections
     from outlast.integration.connection.provider import OpenClient
 
-__all__ = ["Connection", "open_connections"]
+__all__ = ["Connection", "ConnectionSettings", "open_connections"]
 
 
 def open_connections(
-    connections: Sequence[Connection],
-    secret_key: str | Sequence[str],
+    settings: ConnectionSettings | None,
     store: Store,
     clock: Clock,
     public_url: Callable[[], str],
@@ -35,8 +34,9 @@ def open_connections(
 
     `open_client` makes the HTTP client for a connection's provider; by default a guarded one.
     """
-    connections = listed("connections", connections)
-    if not connections:
+    settings = settings_of(ConnectionSettings, "connections", settings)
+    connections = listed("connections", settings.connections) if settings else []
+    if settings is None or not connections:
         return None
     try:
         from outlast.integration.connection.connections import Connections
@@ -44,4 +44,6 @@ def open_connections(
         raise InvalidDefinition(
             f"connections are not installed ({error}): install Outlast with its extra 'connections'"
         ) from error
-    return Connections(connections, secret_key, store, clock, public_url, admit, open_client)
+    return Connections(
+        connections, settings.secret_key, store, clock, public_url, admit, open_client
+    )

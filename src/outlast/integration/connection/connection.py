@@ -43,7 +43,7 @@ class Connection(Redacted, frozen=True):
     completed before the `sign_in_timeout` has failed. `revoke_url` is where tokens are given back,
     `issuer` what the provider calls itself in `iss`, and `authorize_params` go into the address
     to sign in at. Providers in private networks, and without TLS, are refused unless
-    `allow_private`. Each request to the provider has `timeout` seconds.
+    `allow_private`. Each request to the provider has `timeout`.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Connection(Redacted, frozen=True):
     issuer: str = ""
     sign_in_timeout: Span = A_DAY
     allow_private: bool = False
-    timeout: float = 10.0
+    timeout: Span = 10.0
     tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +73,17 @@ class Connection(Redacted, frozen=True):
 
     def __repr__(self) -> str:
         return f"Connection({self.name!r}, owner={self.owner!r})"
+
+
+class ConnectionSettings(Redacted, frozen=True):
+    """The services that people sign in to, and the key for what sign-ins give.
+
+    Tokens are encrypted with the `secret_key`, the first of several; those that an older one
+    encrypted can still be read. A key has 32 characters or more, made at random.
+    """
+
+    connections: Sequence[Connection]
+    secret_key: str | Sequence[str]
 
 
 def problems(it: Connection) -> Iterator[str]:
@@ -91,7 +102,7 @@ def problems(it: Connection) -> Iterator[str]:
         given = it.sign_in_timeout
         yield f"sign_in_timeout is a time over 0, as in timedelta(minutes=30), not {given!r}"
     if not is_span(it.timeout):
-        yield f"timeout is a number of seconds over 0, not {it.timeout!r}"
+        yield f"timeout is a time over 0, as in timedelta(seconds=10), not {it.timeout!r}"
     # A browser opens the first, in a network of its own; we call the others.
     yield from problems_of("authorize_url", it.authorize_url, it, is_private=True)
     yield from problems_of("token_url", it.token_url, it, is_private=it.allow_private)

@@ -28,7 +28,9 @@ class SecretBox:
     def __init__(self, keys: str | Sequence[str], random_text: Callable[[], str]) -> None:
         derived = [derive(key) for key in ([keys] if isinstance(keys, str) else keys)]
         if not derived:
-            raise InvalidDefinition("connections need a secret_key: Outlast(secret_key=…)")
+            raise InvalidDefinition(
+                "connections need a secret_key: ConnectionSettings([…], secret_key=…)"
+            )
         self._ciphers = {FORMAT + name(key): AESGCM(key) for key in derived}
         self._random_text = random_text
 

@@ -14,6 +14,7 @@ from hashlib import sha256
 import msgspec
 
 from outlast.clock import Clock
+from outlast.core.instant import date_of, seconds
 from outlast.core.name import authorization_name
 from outlast.core.record import AuthorizationRequired, DeliveryQueued
 from outlast.core.result import NewAuthorization
@@ -97,7 +98,9 @@ class OAuthFlow:
         asked = msgspec.json.decode(request.data, type=AuthorizationRequired)
         if asked.connection != connection.name:
             return "unknown"
-        if request.state != "open" or request.expires_at <= self._clock.now():
+        now = date_of(self._store.clock.earliest())
+        is_past = request.expires_at and request.expires_at <= now
+        if request.state != "open" or is_past:
             return how_closed(request)
         if connection.issuer and back.issuer != connection.issuer:
             return "mixed_up"
@@ -129,8 +132,8 @@ class OAuthFlow:
 
     def _alone(self, account: Account, request: RequestInfo) -> AbstractAsyncContextManager[None]:
         """Exchange one code at a time: providers revoke the tokens of a code that is used twice."""
-        seconds = 2 * account.connection.timeout + 10
-        return holding(self._store, self._clock, f"sign-in/{request.request_id}", seconds)
+        hold = 2 * seconds(account.connection.timeout) + 10
+        return holding(self._store, self._clock, f"sign-in/{request.request_id}", hold)
 
     async def _sign_in(
         self, account: Account, request: RequestInfo, back: OAuthCallback
@@ -145,7 +148,8 @@ class OAuthFlow:
             if pending is None:
                 return await self._refuse(request, "lost")
             provider = self._providers[account.connection.name]
-            grant = await provider.exchange(back.code, pending, request_id, self._clock.now())
+            now = self._store.clock.earliest()  # a token may live for less, never for longer
+            grant = await provider.exchange(back.code, pending, request_id, now)
             while not await self._tokens.put(account, grant, kept.version):
                 kept = await self._tokens.grant(account)
         if not await self._tell(request, "completed"):

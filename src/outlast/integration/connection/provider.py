@@ -17,6 +17,7 @@ from authlib.oauth2.rfc7009 import (  # type: ignore[import-untyped]
     prepare_revoke_token_request,
 )
 
+from outlast.core.instant import seconds
 from outlast.integration.connection.connection import Connection
 from outlast.integration.connection.grant import (
     Grant,
@@ -36,7 +37,9 @@ OpenClient = Callable[[Connection], GuardedClient]
 
 def guarded(connection: Connection) -> GuardedClient:
     return GuardedClient(
-        allow_private=connection.allow_private, timeout=connection.timeout, tls=connection.tls
+        allow_private=connection.allow_private,
+        timeout=seconds(connection.timeout),
+        tls=connection.tls,
     )
 
 

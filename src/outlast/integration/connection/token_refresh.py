@@ -11,6 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from outlast.clock import Clock
+from outlast.core.instant import seconds
 from outlast.errors import ProviderRefused, Unreachable
 from outlast.integration.connection.grant import Grant
 from outlast.integration.connection.provider import OAuthProvider
@@ -41,7 +42,7 @@ class TokenRefresher:
         """Return a grant whose token can be used now; None if a user has to sign in."""
         kept = await self._tokens.grant(account)
         grant = kept.grant
-        if grant is None or grant.serves(self._clock.now(), instead_of):
+        if grant is None or grant.serves(self._store.clock.latest(), instead_of):
             return grant
         if not grant.refresh_token:
             return None
@@ -51,16 +52,16 @@ class TokenRefresher:
                 partial(self._replace, account, kept),
             )
         except Unreachable:
-            if grant.lives(self._clock.now(), instead_of):
+            if grant.lives(self._store.clock.latest(), instead_of):
                 return grant  # it has not expired yet
             raise
-        return newer if newer and newer.serves(self._clock.now(), instead_of) else None
+        return newer if newer and newer.serves(self._store.clock.latest(), instead_of) else None
 
     async def _replace(self, account: Account, stale: StoredGrant) -> Grant | None:
         """Return the grant that replaces a stale one; another worker may have been faster."""
-        seconds = 2 * account.connection.timeout + 10
+        hold = 2 * seconds(account.connection.timeout) + 10
         name = f"refresh/{account.tenant}/{account.name}"
-        async with holding(self._store, self._clock, name, seconds):
+        async with holding(self._store, self._clock, name, hold):
             kept = await self._tokens.grant(account)
             if kept.version != stale.version or kept.grant is None:
                 return kept.grant
@@ -70,7 +71,7 @@ class TokenRefresher:
     async def _refreshed(self, account: Account, grant: Grant) -> Grant:
         try:
             provider = self._providers[account.connection.name]
-            return await provider.refresh(grant, self._clock.now())
+            return await provider.refresh(grant, self._store.clock.earliest())
         except ProviderRefused as refused:
             if refused.details["reason"] != "invalid_grant":
                 raise
@@ -81,7 +82,7 @@ class TokenRefresher:
         """Store a grant, unless one that was stored meanwhile is as good."""
         while not await self._tokens.put(account, fresh, expected):
             kept = await self._tokens.grant(account)
-            is_good = kept.grant is None or kept.grant.serves(self._clock.now())
+            is_good = kept.grant is None or kept.grant.serves(self._store.clock.latest())
             if is_good or not fresh.refresh_token:
                 return kept.grant
             expected = kept.version

@@ -8,18 +8,19 @@ older.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from msgspec import Struct
 
 from outlast.clock import Clock
+from outlast.core.cursor import Cursor
 from outlast.core.event import Event
+from outlast.core.instant import seconds
 from outlast.errors import AddressRefused, InvalidUrl, Unreachable
 from outlast.integration.outbox.consumer import Deliver, Receiver
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.log.reader import EventReader
 from outlast.log_context import get_logger
+from outlast.net.retry_after import retry_after
 from outlast.store import DeadLetter, OutboxCursor, Store
 
 log = get_logger("outlast.integration.outbox")
@@ -57,8 +58,8 @@ class OutboxDelivery:
         self.error = cursor.error
         self.dead: list[DeadLetter] = []
         self._receiver = receiver
-        self._timeout = settings.timeout
-        self._give_up = int(settings.give_up * 1000)
+        self._timeout = seconds(settings.timeout)
+        self._give_up = int(seconds(settings.give_up) * 1000)
         self._store = store
         self._clock = clock
         self._deliver: Deliver | None = None
@@ -69,7 +70,7 @@ class OutboxDelivery:
         async with AsyncExitStack() as stack, aclosing(self._events()) as events:
             async for event in events:
                 if self._clock.monotonic() - began > LONGEST_RUN:
-                    self.again_at = self._clock.now()
+                    self.again_at = self._store.clock.earliest()
                     return
                 failure = await self._try(event, stack)
                 if failure and not self._gives_up(event, failure):
@@ -80,7 +81,8 @@ class OutboxDelivery:
 
     async def _events(self) -> AsyncGenerator[Event]:
         """Yield the events of the cursor's types, and pass over the others."""
-        reader = EventReader(self._store, self.cursor.session_id, self.position, internals=False)
+        start = Cursor(self.position)
+        reader = EventReader(self._store, self.cursor.session_id, start, internals=False)
         while True:
             events, before = await reader.next_page(), self.position
             for event in events:
@@ -103,7 +105,7 @@ class OutboxDelivery:
             async with limit:
                 await self._deliver(event)
         except Unreachable as error:
-            pause = pause_of(str(error.details.get("retry_after", "")), self._clock.now())
+            pause = retry_after(str(error.details.get("retry_after", "")), self._clock.now())
             return DeliveryFailure(error.message, pause, bool(error.details.get("gone")))
         except (AddressRefused, InvalidUrl) as error:
             return DeliveryFailure(error.message)
@@ -117,7 +119,7 @@ class OutboxDelivery:
 
     def _gives_up(self, event: Event, failure: DeliveryFailure) -> bool:
         """Note an event as dead if its time is over, or its receiver is gone."""
-        if not failure.gone and self._clock.now() < self._dies_at(event):
+        if not failure.gone and self._store.clock.earliest() < self._dies_at(event):
             return False
         self.dead.append(
             DeadLetter(
@@ -127,7 +129,7 @@ class OutboxDelivery:
                 offset=event.offset,
                 type=event.type,
                 error=failure.error,
-                at=self._clock.now(),
+                at=self._store.clock.date(),
             )
         )
         self._log("an event is given up", event, failure)
@@ -138,13 +140,21 @@ class OutboxDelivery:
 
         The last try is at the instant at which the event would be given up.
         """
+        at = self._put_off(failure)
+        self.again_at = min(at, max(self._dies_at(event), self._store.clock.latest() + 1))
+        self._log("an event was not taken; it is told again", event, failure)
+
+    def break_off(self, error: Exception) -> None:
+        """Count a run that raised as a try: it is not begun again at once for ever."""
+        self.again_at = self._put_off(DeliveryFailure(f"raised {type(error).__name__}"))
+
+    def _put_off(self, failure: DeliveryFailure) -> int:
+        """Count a try, and return when the next one is."""
         self.tries += 1
         self.error = failure.error
         doubled = FIRST_PAUSE * 2 ** min(self.tries - 1, MAX_DOUBLINGS)
         pause = max(self._clock.jitter(min(doubled, LONGEST_PAUSE)), failure.pause)
-        at = self._clock.now() + int(min(pause, LONGEST_PAUSE) * 1000)
-        self.again_at = min(at, max(self._dies_at(event), self._clock.now() + 1))
-        self._log("an event was not taken; it is told again", event, failure)
+        return self._store.clock.latest() + int(min(pause, LONGEST_PAUSE) * 1000)
 
     def _dies_at(self, event: Event) -> int:
         return int(event.at.timestamp() * 1000) + self._give_up
@@ -159,16 +169,3 @@ class OutboxDelivery:
                 "error": failure.error,
             },
         )
-
-
-def pause_of(retry_after: str, now: int) -> float:
-    """Return the seconds that a receiver wants to be left alone; 0 if it says nothing usable."""
-    text = retry_after.strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:9])
-    try:
-        at = parsedate_to_datetime(text)
-    except ValueError:
-        return 0.0
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.fromtimestamp(now / 1000, UTC)).total_seconds())

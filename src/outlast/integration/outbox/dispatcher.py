@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from outlast.clock import Clock
+from outlast.core.instant import seconds
 from outlast.engine.service import ServiceLoop
 from outlast.errors import StoreError, UnknownSession
 from outlast.integration.outbox.consumer import OutboxRoutes
@@ -36,14 +37,14 @@ class OutboxDispatcher:
     def __init__(
         self, store: Store, clock: Clock, routes: OutboxRoutes, settings: WebhookSettings
     ) -> None:
-        self.interval = self._poll = settings.poll
+        self.interval = self._poll = seconds(settings.poll)
         self._settings = settings
         self._store = store
         self._clock = clock
         self._routes = routes
         self._limits = ReceiverLimits(settings.at_once_per_receiver, self._begin, clock)
         # A cursor may be held for the queue, a run, and the look-up and post at the end of it.
-        longest = LONGEST_WAIT + LONGEST_RUN + 2 * settings.timeout + TO_SETTLE
+        longest = LONGEST_WAIT + LONGEST_RUN + 2 * seconds(settings.timeout) + TO_SETTLE
         self._hold = int(longest * 1000)
         self._taken_at = clock.monotonic()
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -100,11 +101,11 @@ class OutboxDispatcher:
     def _wait_for(self, due_at: int) -> float:
         """Return the seconds until an instant of the store.
 
-        The store may have another clock than this process, so cursors are taken from time to time
-        whatever this says.
+        The store's clock may be set meanwhile, so cursors are taken from time to time whatever this
+        says.
         """
         left = self._taken_at + self._poll - self._clock.monotonic()
-        return min((due_at - self._clock.now()) / 1000, left)
+        return min((due_at - self._store.clock.earliest()) / 1000, left)
 
     @property
     def _free(self) -> int:
@@ -142,7 +143,7 @@ class OutboxDispatcher:
         enter(session=cursor.session_id, agent=cursor.agent)
         receiver = self._routes.find(cursor)
         delivery = OutboxDelivery(cursor, receiver, self._settings, self._store, self._clock)
-        delivery.again_at = self._later(0.0)  # holds if this task is cancelled
+        delivery.again_at = self._store.clock.earliest()  # holds if this task is cancelled
         try:
             await delivery.run()
         except UnknownSession:
@@ -150,9 +151,9 @@ class OutboxDispatcher:
         except StoreError as error:
             log.warning("events could not be read", extra={"code": error.code})
             delivery.again_at = self._later(PUT_OFF)
-        except Exception:
+        except Exception as error:
             log.exception("a delivery failed; it is tried again")
-            delivery.again_at = self._later(PUT_OFF)
+            delivery.break_off(error)
         finally:
             await self._settle(
                 cursor,
@@ -164,7 +165,7 @@ class OutboxDispatcher:
             )
 
     def _later(self, pause: float) -> int:
-        return self._clock.now() + int(self._clock.jitter(pause) * 1000)
+        return self._store.clock.latest() + int(self._clock.jitter(pause) * 1000)
 
     async def _put_off(self, cursors: Iterable[OutboxCursor], pause: float) -> None:
         """Give cursors back as they were, for later."""

@@ -23,6 +23,7 @@ from outlast.agents.subscription import (
 )
 from outlast.clock import Clock
 from outlast.core.event import Event, encode
+from outlast.core.instant import seconds
 from outlast.core.record import NewOutboxCursor
 from outlast.errors import InvalidDefinition, InvalidInput
 from outlast.integration.outbox.consumer import Deliver
@@ -136,7 +137,9 @@ class WebhookConsumer:
 
         settings = self.settings
         return self._given_client or GuardedClient(
-            allow_private=settings.allow_private, timeout=settings.timeout, tls=settings.tls
+            allow_private=settings.allow_private,
+            timeout=seconds(settings.timeout),
+            tls=settings.tls,
         )
 
     def wraps_output(self, agent: str) -> bool:

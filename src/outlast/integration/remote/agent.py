@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
-from outlast.agents.agent import Agent
-from outlast.agents.runtime.context import Context
-from outlast.agents.runtime.json_value import from_json, to_json
-from outlast.agents.subagent import FOR_EVER, AbandonedChild
+from outlast.agents.runtime.context import Context, subagent_of
+from outlast.agents.runtime.environment import AgentRef
+from outlast.agents.runtime.json_value import from_json
+from outlast.agents.subagent import AbandonedChild, asking_tool
 from outlast.agents.tool import Tool
 from outlast.agents.validation import checked_name
 from outlast.core.event import Event
-from outlast.integration.remote.call import RemoteCall
+from outlast.core.instant import Span
+from outlast.core.lane import Lane, OpenRequest
+from outlast.core.result import ChildContact
+from outlast.core.setting import seconds_of
+from outlast.integration.remote.contact import RemoteContact
 from outlast.integration.remote.peer import Peer, RemoteRequest
-from outlast.integration.remote.proxy_agent import proxy_for
 
 
 class RemoteAgent:
@@ -24,8 +27,8 @@ class RemoteAgent:
 
     `agent` is what it is called there, if not by the same name; `token` is a key with the scopes
     read, send and approve. `output_type` is that of its answers. A server that is away for
-    more than `timeout` seconds is tried again later, holding nothing meanwhile. The first look
-    at what it does comes after `poll` seconds, the next ones after more and more.
+    more than `timeout` is tried again later, holding nothing meanwhile. The first look
+    at what it does comes after `poll`, the next ones after more and more.
     """
 
     def __init__(
@@ -37,13 +40,13 @@ class RemoteAgent:
         agent: str = "",
         description: str = "",
         output_type: type | None = None,
-        timeout: float = 10.0,
-        poll: float = 2.0,
+        timeout: Span = 10.0,
+        poll: Span = 2.0,
     ) -> None:
         self.name = checked_name(name)
         self.description = description
-        self.poll = poll
-        self.peer = Peer(url, token, agent or name, timeout)
+        self.poll = seconds_of("poll", poll)
+        self.peer = Peer(url, token, agent or name, seconds_of("timeout", timeout))
         self._key = (token or "").encode()
         self.output_type = output_type
 
@@ -54,34 +57,19 @@ class RemoteAgent:
         """Return the tool by which a model hands work to it."""
 
         async def ask(ctx: Context[Any], message: str) -> Any:
-            return self.parse(await RemoteCall(self, ctx, message).run())
+            return await subagent_of(ctx, self.ref()).ask(message)
 
-        return self._tool(ask)
+        return asking_tool(ask, self.name, self.description)
 
-    def as_json_tool(self) -> Tool:
-        """Return the same tool with answers as JSON text, which keeps their values exactly."""
+    def ref(self) -> AgentRef:
+        """Return the reference by which tools ask it."""
+        return AgentRef(self.name, self.parse, url=self.peer.url)
 
-        async def ask(ctx: Context[Any], message: str) -> str:
-            return to_json(self.parse(await RemoteCall(self, ctx, message).run()))
+    async def contact(self, lane: Lane, child: OpenRequest, public_url: str) -> ChildContact:
+        """Start a child there, send it answers, and look how it stands."""
+        return await RemoteContact(self, lane, child, public_url).make()
 
-        return self._tool(ask)
-
-    def _tool(self, ask: Callable[..., Awaitable[Any]]) -> Tool:
-        made = Tool(
-            ask,
-            name=self.name,
-            description=self.description or f"Hand work to {self.name}; say all that it needs.",
-            on_interrupt="rerun",  # everything that is said to the other server can be said again
-            timeout=FOR_EVER,
-        )
-        made._callback_secret = self._callback_secret
-        return made
-
-    def proxy(self) -> Agent[Any, Any]:
-        """Return the agent of this app whose sessions ask it on behalf of tools."""
-        return proxy_for(self)
-
-    def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
+    def events(self, session_id: str, after: int | str, *, follow: bool) -> AsyncIterator[Event]:
         """Yield the events of a session there."""
         return self.peer.events(session_id, after, follow=follow)
 
@@ -96,22 +84,22 @@ class RemoteAgent:
             session_id = (await self.peer.start(wanted, url)).session_id
         await self.peer.end(session_id)
 
-    def parse(self, output: Any) -> Any:
-        """Return an answer as a value of its type."""
-        return output if self.output_type is None else from_json(to_json(output), self.output_type)
+    def parse(self, value: str) -> Any:
+        """Return an answer, given as JSON text, as a value of its type."""
+        return from_json(value, self.output_type) if self.output_type else from_json(value)
 
     # Derived from the token, so that only both sides know it
 
     def request_for(
         self, key: str, message: str, can_ask: bool, deadline: int = 0, depth: int = 0
     ) -> RemoteRequest:
-        """Return the start that a call sends."""
+        """Return the start that is sent for a child; `key` makes repeats one."""
         token = self.callback_token(key)
-        secret = self._callback_secret(token) if token else ""
+        secret = self.callback_secret(token) if token else ""
         return RemoteRequest(key, message, can_ask, deadline, secret, depth)
 
     def callback_token(self, key: str) -> str:
-        """Return the secret part of the address of a call's callback, the same every time.
+        """Return the secret part of the address for a child's news, the same every time.
 
         Without a token both sides share no secret, and there is no callback.
         """
@@ -121,7 +109,8 @@ class RemoteAgent:
         token = self.callback_token(key)
         return f"{public_url}/v1/callbacks/{token}" if token and public_url else ""
 
-    def _callback_secret(self, token: str) -> str:
+    def callback_secret(self, token: str) -> str:
+        """Return what the other server signs its posts to an address with."""
         return "whsec_" + b64encode(self._derived("callback secret", token)).decode()
 
     def _derived(self, purpose: str, text: str) -> bytes:

@@ -13,12 +13,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
+from outlast.agents.registry import find_remote
 from outlast.agents.subagent import AbandonedChild, RemotelyHosted
 from outlast.agents.subscription import StartingSession
 from outlast.core import record as r
 from outlast.core.event import Event
 from outlast.core.index import GIVEN_UP
-from outlast.core.name import effect_key
 from outlast.core.record import AnyRecord, NewOutboxCursor
 from outlast.errors import ServerUnavailable, Unreachable
 from outlast.integration.outbox.consumer import FunctionReceiver
@@ -51,25 +51,24 @@ class RemoteCanceller:
     # From the outbox
 
     def cursors(self, start: StartingSession) -> tuple[NewOutboxCursor, ...]:
-        """Return the cursor that sessions of agents with remote subagents need."""
-        return (CURSOR,) if self._agents[start.agent].elsewhere else ()
+        """Return the cursor that every session needs: any tool can ask a remote agent."""
+        return (CURSOR,)
 
     def find(self, cursor: OutboxCursor) -> FunctionReceiver | None:
-        agent = self._agents.get(cursor.agent)
-        if agent is None or cursor.name != CURSOR.name:
+        if cursor.agent not in self._agents or cursor.name != CURSOR.name:
             return None
-        return FunctionReceiver(cursor.name, partial(self._after, agent))
+        return FunctionReceiver(cursor.name, partial(self._after, cursor.agent))
 
-    async def _after(self, agent: Agent[Any, Any], event: Event) -> None:
+    async def _after(self, agent: str, event: Event) -> None:
         """End the session of a remote child that was given up."""
         data = event.data
-        remote = agent.elsewhere.get(data.get("agent", ""))
-        if remote is None or data["error"]["code"] != GIVEN_UP:
+        if not data.get("url") or data["error"]["code"] != GIVEN_UP:
             return
-        called = None
-        if not data["child"]:  # it is not known whether it was started
-            called = await self._called(event)
-        await self._cancel(remote, event.session_id, event.call_id, data["child"], called)
+        if remote := find_remote(self._agents, agent, data["agent"]):
+            child, message = data["child"], ""
+            if not child and (called := await self._called(event)):
+                message = called.message  # it is not known whether it was started
+            await self._cancel(remote, event.session_id, data["request_id"], child, message)
 
     async def _called(self, event: Event) -> r.SubagentCalled | None:
         """Return the record of the call, which has what was sent."""
@@ -92,32 +91,27 @@ class RemoteCanceller:
     async def _all_of(self, session_id: str) -> list[str]:
         """End the remote children of a session, and return its children in this app."""
         info = await self._store.listing.session(session_id)
-        agent = self._agents.get(info.agent) if info else None
-        if info is None or agent is None:
+        if info is None or info.agent not in self._agents:
             return []
         backwards = [
             e.record async for e in EntriesBefore(self._store.log, session_id, info.end + 1)
         ]
         children = SessionChildren(reversed(backwards))
         for called in children.remote.values():
-            if remote := agent.elsewhere.get(called.agent):
-                await self._cancel(remote, session_id, called.call_id, called.child, called)
+            if remote := find_remote(self._agents, info.agent, called.agent):
+                child, message = called.child, called.message
+                await self._cancel(remote, session_id, called.request_id, child, message)
         return children.local
 
     async def _cancel(
-        self,
-        remote: RemotelyHosted,
-        session_id: str,
-        call_id: str,
-        child: str,
-        called: r.SubagentCalled | None,
+        self, remote: RemotelyHosted, session_id: str, request_id: str, child: str, message: str
     ) -> None:
         started = (await self._store.log.read(session_id, 0, 1)).entries[0].record
         assert isinstance(started, r.SessionStarted)
         abandoned = AbandonedChild(
             session_id=child,
-            key=effect_key(session_id, call_id),
-            message=called.message if called else "",
+            key=request_id,
+            message=message,
             can_ask=started.can_ask,
             depth=1 + (started.parent.depth if started.parent else started.depth),
             public_url=self._public_url(),
@@ -126,7 +120,7 @@ class RemoteCanceller:
             await remote.cancel(abandoned)
         except ServerUnavailable as error:
             raise Unreachable(
-                f"what {remote.name} does for {call_id} could not be ended: {error.message}",
+                f"what {remote.name} does for this session could not be ended: {error.message}",
                 session=session_id,
             ) from None
 

@@ -4,28 +4,40 @@ Knows the wire and nothing of the call that asks. A server that is away raises S
 every request can be sent again.
 """
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import cached_property
 from typing import Any
 
 import httpx
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from outlast.client import Client, RemoteSession
 from outlast.core.event import Event
-from outlast.core.instant import date_of
+from outlast.core.instant import date_of, milliseconds_at
 from outlast.core.record import Failure
 from outlast.errors import (
     InvalidInput,
+    InvalidServerAnswer,
     OutlastError,
     RequestClosed,
     ServerUnavailable,
     SessionOver,
     UnknownRequest,
     UnknownSession,
+)
+from outlast.integration.remote.limit import (
+    LOOK_TIMEOUT,
+    MAX_ANSWER,
+    check_events,
+    check_number,
+    check_relayed,
+    check_requests,
+    sign_in_end_of,
+    sign_in_of,
 )
 from outlast.session import Request
 from outlast.session.start import NewSession, Webhook
@@ -79,6 +91,14 @@ class RemoteState(Struct, frozen=True):
     sign_ins: tuple[RemoteSignIn, ...] = ()
 
 
+class PeerClient(Client):
+    """A client that also says for whom a session is started, which users of a client cannot."""
+
+    async def start_described(self, new: NewSession) -> RemoteSession[Any]:
+        """Start a session as it is described; its tenant and principal are the token's."""
+        return await self._start(new)
+
+
 class Peer:
     """One agent of one server."""
 
@@ -94,13 +114,14 @@ class Peer:
         """The usual authorities, read once: that takes far longer than a look."""
         return httpx.create_ssl_context(trust_env=False)
 
-    def _client(self) -> Client:
+    def _client(self) -> PeerClient:
         retry_timeout = self._timeout
-        return Client(
+        return PeerClient(
             self.url,
             self._token,
             retry_timeout=retry_timeout,
             stream_timeout=retry_timeout,
+            max_answer=MAX_ANSWER,
             tls=self._tls,
         )
 
@@ -121,12 +142,33 @@ class Peer:
             if callback_url:
                 # If it posts nothing, or not to us, it is polled.
                 with suppress(InvalidInput):
-                    session = await client.start_new(replace(new, webhook=webhook))
+                    session = await client.start_described(replace(new, webhook=webhook))
                     return RemoteStarted(session.id, calls_back=True)
-            return RemoteStarted((await client.start_new(new)).id)
+            return RemoteStarted((await client.start_described(new)).id)
 
-    async def look(self, session_id: str, *, at_sign_ins: bool) -> RemoteState:
-        """Return how a session stands; what became of sign-ins only if that is asked for."""
+    async def look(self, session_id: str, *, at_sign_ins: bool, relayed: int = 0) -> RemoteState:
+        """Return how a session stands; what became of sign-ins only if that is asked for.
+
+        `relayed` is how often it has asked by now. One that shows more than is relayed, or
+        something else, is ended, and has failed.
+        """
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT):
+                seen = await self._look(session_id, at_sign_ins=at_sign_ins)
+                if not seen.is_over:
+                    check_relayed(relayed)
+                return seen
+        except TimeoutError:
+            raise ServerUnavailable(
+                f"the server at {self.url} did not show a session within {LOOK_TIMEOUT:g} s",
+                url=self.url,
+            ) from None
+        except InvalidServerAnswer as error:
+            with suppress(OutlastError):
+                await self.end(session_id)
+            return RemoteState("failed", True, error=Failure(error.code, error.message))
+
+    async def _look(self, session_id: str, *, at_sign_ins: bool) -> RemoteState:
         async with self._client() as client:
             session = client.session(session_id)
             info = await session.info()
@@ -135,6 +177,7 @@ class Peer:
             if at_sign_ins or "authorization" in waits:
                 sign_ins = await sign_ins_of(session)
             if not info.over:
+                check_requests(info.requests)
                 return RemoteState(info.status, requests=info.requests, sign_ins=sign_ins)
             result = await session.wait()
             return RemoteState(result.status, True, result.output, result.error, sign_ins=sign_ins)
@@ -162,7 +205,9 @@ class Peer:
             with suppress(SessionOver, UnknownSession):
                 await client.session(session_id).end("its caller does not wait")
 
-    async def events(self, session_id: str, after: int, *, follow: bool) -> AsyncIterator[Event]:
+    async def events(
+        self, session_id: str, after: int | str, *, follow: bool
+    ) -> AsyncIterator[Event]:
         async with self._client() as client:
             async for event in client.session(session_id).events(after, follow=follow):
                 yield event
@@ -171,22 +216,21 @@ class Peer:
 async def sign_ins_of(session: RemoteSession[Any]) -> tuple[RemoteSignIn, ...]:
     """Return all sign-ins that a session has asked for, and how those ended that have."""
     found: dict[str, RemoteSignIn] = {}
-    async for event in session.events(0, follow=False):
-        if event.type not in NEWS_OF_SIGN_INS:
-            continue
-        data = event.data
-        if event.type == "authorization.required":
-            found[data["request_id"]] = RemoteSignIn(
-                request_id=data["request_id"],
-                connection=data["connection"],
-                url=data["url"],
-                expires_at=data["expires_at"],
-                principal=data.get("principal", ""),
-                path=tuple(data.get("path", ())),
-                agent=data.get("agent", ""),
-            )
-        elif known := found.get(data["request_id"]):
-            is_done = event.type == "authorization.completed"
-            how = "completed" if is_done else data.get("how", "denied")
-            found[known.request_id] = replace(known, how=how)
+    number = 0
+    async with aclosing(session.events(0, follow=False)) as events:
+        async for event in events:
+            number += 1
+            check_events(number)
+            if event.type == "authorization.required":
+                asked = sign_in_of(event.data)
+                fields = asdict(asked) | {"expires_at": milliseconds_at(asked.expires_at)}
+                found[asked.request_id] = RemoteSignIn(**fields)
+                check_number("sign-ins", sum(not each.how for each in found.values()))
+            elif event.type in NEWS_OF_SIGN_INS:
+                ended = sign_in_end_of(event.data)
+                if known := found.get(ended.request_id):
+                    is_done = event.type == "authorization.completed"
+                    found[known.request_id] = replace(
+                        known, how="completed" if is_done else ended.how
+                    )
     return tuple(found.values())

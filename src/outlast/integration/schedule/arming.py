@@ -5,6 +5,7 @@ lines stand by, and fire nothing of that schedule until its instants are visibly
 """
 
 from outlast.clock import Clock
+from outlast.core.instant import milliseconds_at
 from outlast.integration.schedule.cron import MINUTE
 from outlast.integration.schedule.decide import NOTHING_BEFORE, LastSession
 from outlast.integration.schedule.schedule import Schedule
@@ -41,7 +42,9 @@ class ScheduleArming:
             self._had.add(schedule.name)
             return row
         if row is None or schedule.name not in self._had:
-            return await self._arm(schedule, row, owed_since=self._clock.now() - HANDOVER)
+            return await self._arm(
+                schedule, row, owed_since=self._store.clock.earliest() - HANDOVER
+            )
         if await self._is_abandoned(row):
             return await self._arm(schedule, row, owed_since=0)
         return None
@@ -50,7 +53,7 @@ class ScheduleArming:
         self, schedule: Schedule, row: ScheduleState | None, owed_since: int
     ) -> ScheduleState | None:
         """Count from now, or from what the other line owes, if that is not too old."""
-        now = self._clock.now()
+        now = self._store.clock.earliest()
         due_at = row.next_at if row and not row.paused else None
         is_owed = due_at is not None and owed_since <= due_at <= now
         armed = ScheduleState(
@@ -70,7 +73,7 @@ class ScheduleArming:
         return found if found and found.has_line_of(armed) else None
 
     async def _is_abandoned(self, row: ScheduleState) -> bool:
-        now, moment = self._clock.now(), self._clock.monotonic()
+        now, moment = self._store.clock.earliest(), self._clock.monotonic()
         is_due = row.next_at is not None and row.next_at <= now and not row.paused
         if not is_due or (await session_before(self._store, row)).busy:
             self._overdue.pop(row.name, None)
@@ -88,5 +91,5 @@ async def session_before(store: Store, row: ScheduleState) -> LastSession:
     info = await store.listing.session(row.session_id) if row.session_id else None
     if info is None:
         return NOTHING_BEFORE
-    over_at = info.updated_at if info.over else 0
-    return LastSession(info.session_id, not info.over, info.created_at, over_at)
+    over_at = milliseconds_at(info.updated_at) if info.over else 0
+    return LastSession(info.session_id, not info.over, milliseconds_at(info.created_at), over_at)

@@ -4,7 +4,6 @@ Owns the identity of a start: one session for each instant. When one is due is d
 `integration/schedule/decide.py`.
 """
 
-from outlast.clock import Clock
 from outlast.core.name import MAIN
 from outlast.core.record import CancelRequested
 from outlast.errors import SessionOver, UnknownSession
@@ -17,9 +16,8 @@ from outlast.store import AdmissionReceipt
 class ScheduleLauncher:
     """Starts tasks that have no human to ask."""
 
-    def __init__(self, inbox: Inbox, clock: Clock, starter: SessionStarter) -> None:
+    def __init__(self, inbox: Inbox, starter: SessionStarter) -> None:
         self._inbox = inbox
-        self._clock = clock
         self._starter = starter
 
     async def fire(self, schedule: Schedule, at: int) -> AdmissionReceipt:
@@ -31,7 +29,9 @@ class ScheduleLauncher:
 
     async def trigger(self, schedule: Schedule, dispatch_id: str | None) -> AdmissionReceipt:
         """Start a session now, besides those of the instants; with the same id, once."""
-        return await self._start(schedule, self._clock.now(), dispatch_id, scope=ANYBODY)
+        return await self._start(
+            schedule, self._inbox.store_clock.date(), dispatch_id, scope=ANYBODY
+        )
 
     async def _start(
         self, schedule: Schedule, at: int, dispatch_id: str | None, *, scope: str

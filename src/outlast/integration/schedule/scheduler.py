@@ -95,7 +95,7 @@ class Scheduler:
         return fired
 
     async def _next_step(self, schedule: Schedule, row: ScheduleState) -> Step:
-        now = self._clock.now()
+        now = self._store.clock.earliest()
         is_due = row.next_at is not None and row.next_at <= now and not row.paused
         before = await session_before(self._store, row) if is_due else NOTHING_BEFORE
         return decide(schedule, row, now, before)
@@ -170,5 +170,5 @@ class Scheduler:
         if isinstance(step, WaitForSession):
             self._look_again_in(WAITING)
         elif step.until is not None:
-            wait = (step.until - self._clock.now()) / 1000
+            wait = (step.until - self._store.clock.earliest()) / 1000
             self._look_again_in(max(0.0, wait) + self._clock.jitter(SPREAD))

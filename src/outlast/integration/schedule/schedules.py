@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from outlast.clock import Clock
 from outlast.core.name import check_dispatch
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
@@ -31,13 +30,11 @@ class Schedules:
         schedules: Sequence[Schedule],
         agents: Container[str],
         store: Store,
-        clock: Clock,
         starter: ScheduleLauncher,
     ) -> None:
         self.schedules = by_name(schedules, agents)
         self.starter = starter
         self._store = store
-        self._clock = clock
 
     async def standings(self) -> tuple[ScheduleStatus, ...]:
         """List the app's schedules and those that only the store knows, by name."""
@@ -64,7 +61,7 @@ class Schedules:
     async def resume(self, name: str) -> None:
         """Go on with the next instant; those that passed meanwhile are not made up for."""
         while (row := await find(self._store, name)).paused:
-            now = self._clock.now()
+            now = self._store.clock.earliest()
             passed = row.times.latest(now, row.next_at or now)
             going = replace(
                 row, paused=False, next_at=row.times.after(now), version=row.version + 1

@@ -1,13 +1,19 @@
 """How a schedule stands: what the store keeps of it, beside what the code says."""
 
+from datetime import datetime
+from typing import Literal
+
 from msgspec import Struct
 
+from outlast.core.instant import date_of, date_or_none
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.schedule.state import Outcome, ScheduleState
 
+ScheduleStanding = Literal["armed", "paused", "new", "changed", "gone"]
+
 
 class ScheduleStatus(Struct, frozen=True, kw_only=True):
-    """A schedule as it is listed. Instants are milliseconds since the epoch, 0 where none was.
+    """A schedule as it is listed.
 
     `status`: `armed`, `paused`, `new` (no worker has armed it yet), `changed` (what is armed is
     another line than the code's) or `gone` (it is no longer in the code, and fires no more).
@@ -20,10 +26,10 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     cron: str
     timezone: str
     tenant: str
-    status: str
+    status: ScheduleStanding
     agent: str = ""
-    next_at: int | None = None
-    last_at: int = 0
+    next_at: datetime | None = None
+    last_at: datetime | None = None
     last: Outcome = ""
     session_id: str = ""
 
@@ -36,8 +42,8 @@ def as_armed(row: ScheduleState) -> ScheduleStatus:
         timezone=row.timezone,
         tenant=row.tenant,
         status="paused" if row.paused else "armed",
-        next_at=row.next_at,
-        last_at=row.settled_at if row.last_outcome else 0,
+        next_at=date_or_none(row.next_at),
+        last_at=date_of(row.settled_at) if row.last_outcome else None,
         last=row.last_outcome,
         session_id=row.session_id,
     )

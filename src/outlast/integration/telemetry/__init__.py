@@ -8,6 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from outlast.integration.telemetry.trace import TurnIds
+
+__all__ = ["Telemetry", "TurnIds"]
+
 
 class Telemetry(Struct, frozen=True, kw_only=True):
     """Settings of traces and metrics. `content` adds prompts, answers, arguments and results.

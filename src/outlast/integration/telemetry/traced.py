@@ -83,6 +83,7 @@ class TracedExecutor:
         self.key_of_tool = executor.key_of_tool
         self.slot_for = executor.slot_for
         self.may_answer = executor.may_answer
+        self.contact_child = executor.contact_child
         self.cut_off = executor.cut_off
         self.timed_out = executor.timed_out
         self.output_of = executor.output_of
@@ -255,6 +256,7 @@ class TracedStore:
         self.limit = store.limit
         self.outbox = store.outbox
         self.document = store.document
+        self.clock = store.clock
         self.migrate = store.migrate
         self.close = store.close
         self.counts = store.counts
@@ -306,6 +308,7 @@ class TracedLog:
         self.read_back = log.read_back
         self.erase = log.erase
         self.find_orphans = log.find_orphans
+        self.drop_snapshots = log.drop_snapshots
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         results = await self._commit(commits)
@@ -325,8 +328,10 @@ class TracedLog:
         match record:
             case r.TurnStarted(turn=turn):
                 self._remember(commit.session_id, turn, result.at)
-            case r.LaneTakenOver(graceful=graceful):
-                self._to.takeovers.add(1, {"outlast.graceful": graceful})
+            case r.LaneTakenOver(graceful=graceful, evidence=evidence):
+                self._to.takeovers.add(
+                    1, {"outlast.graceful": graceful, "outlast.evidence": evidence}
+                )
             case r.TurnCompleted() | r.TurnFailed() | r.TurnCancelled():
                 await self._add_turn(commit, result, record)
 

@@ -4,16 +4,19 @@ Owns the reads. The explanation itself is pure: see `lane.py`, `turn.py`, `owner
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 
-import msgspec
 from msgspec import Struct
 
 from outlast.core import record as r
 from outlast.core.fold import fold_all
+from outlast.core.instant import date_of
 from outlast.core.lane import Lane
 from outlast.core.record import Entry, IdempotencyKey
 from outlast.errors import UnknownSession
 from outlast.log.reader import EntriesBefore
+from outlast.log.snapshot import load_start
 from outlast.store import (
     DeliveryInfo,
     EffectClaim,
@@ -45,7 +48,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     holders: tuple[PermitInfo, ...] = ()
     keys: Mapping[IdempotencyKey, EffectClaim] = {}
     at_work: tuple[LaneInfo, ...] = ()
-    now: int
+    now: datetime
 
     def find(self, lane: str, kind: type, **facts: object) -> Entry | None:
         """Return the last entry of a lane with a record of this kind and with these facts."""
@@ -53,13 +56,13 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
         wanted = facts.items()
         return next((e for e in ours if all(getattr(e.record, k) == v for k, v in wanted)), None)
 
-    def when(self, lane: str, kind: type, **facts: object) -> int:
-        """Return the instant of that entry, 0 if there is none."""
+    def when(self, lane: str, kind: type, **facts: object) -> datetime | None:
+        """Return the instant of that entry, if there is one."""
         entry = self.find(lane, kind, **facts)
-        return entry.at if entry else 0
+        return date_of(entry.at) if entry else None
 
 
-async def gather(store: Store, session_id: str, now: int) -> ExplainEvidence:
+async def gather(store: Store, session_id: str, now: datetime) -> ExplainEvidence:
     """Read all that an explanation of a session needs."""
     session = await store.listing.session(session_id)
     if session is None:
@@ -83,12 +86,9 @@ async def gather(store: Store, session_id: str, now: int) -> ExplainEvidence:
 
 
 async def read_state(store: Store, session_id: str, lane: str) -> Lane:
-    loaded = await store.log.load(session_id, lane)
-    state, start = Lane(session=session_id, name=lane), 0
-    if loaded.snapshot:
-        state = msgspec.msgpack.decode(loaded.snapshot.data, type=Lane)
-        start = loaded.snapshot.offset
-    return fold_all(state, (entry for entry in loaded.entries if entry.offset > start))
+    found = await load_start(partial(store.log.load, session_id, lane), session_id, lane)
+    state = found.state or Lane(session=session_id, name=lane)
+    return fold_all(state, (e for e in found.loaded.entries if e.offset > found.offset))
 
 
 async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[PermitInfo]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.core.lane import Lane
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
@@ -59,13 +60,13 @@ def how_it_ended(evidence: ExplainEvidence) -> Iterator[Cause]:
     for entry in evidence.entries:
         match entry.record:
             case r.SessionCompleted():
-                yield Cause(kind="over", text="the session is completed", since=entry.at)
+                yield Cause(kind="over", text="the session is completed", since=date_of(entry.at))
             case r.SessionFailed(error=error):
                 text = f"the session has failed: {sentence(error)}"
-                yield Cause(kind="over", text=text, since=entry.at)
+                yield Cause(kind="over", text=text, since=date_of(entry.at))
             case r.SessionEnded(reason=reason):
                 text = f"the session was ended{f': {reason}' if reason else ''}"
-                yield Cause(kind="over", text=text, since=entry.at)
+                yield Cause(kind="over", text=text, since=date_of(entry.at))
 
 
 def what_has_arrived(lane: Lane) -> Iterator[Cause]:

@@ -1,21 +1,46 @@
 """The parts of an explanation: causes, lane by lane."""
 
+from datetime import datetime
+from typing import Literal
+
 from msgspec import Struct
 
+from outlast.core.lane import Status
 from outlast.core.record import Failure
+
+CauseKind = Literal[
+    "over",
+    "turn",
+    "owner",
+    "takeover",
+    "worker",
+    "cancel",
+    "answer",
+    "model",
+    "provider",
+    "tool",
+    "request",
+    "callback",
+    "authorization",
+    "child",
+    "timer",
+    "retry",
+    "permit",
+    "key",
+    "queue",
+    "message",
+    "failure",
+    "deaths",
+]
 
 
 class Cause(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One cause, in a sentence without its instants, with the ids that it is about.
+    """One cause, in a sentence without its instants, with the ids that it is about."""
 
-    `kind`: over, turn, owner, worker, cancel, answer, model, provider, tool, request, callback,
-    authorization, child, timer, retry, permit, key, queue, message or failure.
-    """
-
-    kind: str
+    kind: CauseKind
     text: str
-    since: int = 0
-    until: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
     turn: str = ""
     step: int = 0
     call: str = ""
@@ -30,7 +55,7 @@ class LaneExplanation(Struct, frozen=True, kw_only=True):
     """A lane, and why it stands where it does: what comes first leads to what comes after."""
 
     lane: str
-    status: str
+    status: Status
     links: tuple[Cause, ...]
 
 
@@ -39,8 +64,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     session_id: str
     agent: str
-    status: str
-    at: int
+    status: Status
+    at: datetime
     lanes: tuple[LaneExplanation, ...]
 
 

@@ -1,6 +1,7 @@
 """Explains why calls that could begin do not: a limit without room, another call's key."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from outlast.core import record as r
 from outlast.core.lane import Lane, OpenCall, Turn
@@ -28,7 +29,7 @@ def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterat
             + behind
             + held_by(permit.name, evidence),
             since=rests_since(info, lane, "limit", evidence),
-            until=(info.ready_at or 0) if is_rate else 0,
+            until=info.ready_at if is_rate else None,
             turn=turn,
             step=step,
             call=permit.call_id,
@@ -64,10 +65,12 @@ def the_key(
     )
 
 
-def rests_since(info: LaneInfo, lane: Lane, kind: str, evidence: ExplainEvidence) -> int:
-    """Return since when a lane rests for what is of a kind; 0 if other calls of it run."""
+def rests_since(
+    info: LaneInfo, lane: Lane, kind: str, evidence: ExplainEvidence
+) -> datetime | None:
+    """Return since when a lane rests for what is of a kind; None if other calls of it run."""
     if kind not in lane.waiting:
-        return 0
+        return None
     return evidence.when(info.lane, r.SessionWaiting, wait=lane.waiting)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from math import inf
 
+from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause
 from outlast.log.explain.obstacle import naming
@@ -15,23 +17,59 @@ def who_carries(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
     owner = next((w for w in evidence.workers if w.worker == info.worker), None)
     if owner:
         drains = ", and drains" if owner.draining else ""
+        silent = "; the database does not hear of it, and its lease decides" if owner.silent else ""
         yield Cause(
             kind="owner",
-            text=f"worker {owner.worker} on {owner.host} (pid {owner.pid}) carries it{drains}",
+            text=f"worker {owner.worker} on {owner.host} (pid {owner.pid})"
+            f" carries it{drains}{silent}",
             until=owner.lease_until,
             worker=owner.worker,
             fence=info.fence,
         )
+        yield from how_it_came(info, evidence)
         return
     if info.worker:
         heir = "another worker" if evidence.workers else "the next worker that starts"
         text = f"its owner {info.worker} is gone; {heir} will take it over"
         yield Cause(kind="owner", text=text, worker=info.worker, fence=info.fence)
-    if info.ready_at is not None and info.ready_at <= evidence.now:
+    if info.claimable_at and info.claimable_at > evidence.now:
+        yield Cause(
+            kind="deaths",
+            text=f"{info.deaths} workers died with it in a row, and nothing came of it:"
+            " it is left alone for a while",
+            until=info.claimable_at,
+        )
+    elif info.ready_at is not None and info.ready_at <= evidence.now:
+        if info.deaths > 1:
+            text = f"{info.deaths} workers died with it in a row, and nothing came of it"
+            yield Cause(kind="deaths", text=text)
         yield Cause(
             kind="worker",
             text=f"it waits for a worker: {which(info, evidence)}",
             since=info.ready_at,
+        )
+
+
+HOW = {
+    "lock_file": "the lock file of its process was free",
+    "port_refused": "the database saw none of its connections, and its port refused",
+    "lease_expired": "its lease had run out",
+    "released": "it had left without handing the lane back",
+    "handed_back": "it had handed the lane back",
+}
+
+
+def how_it_came(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Say on which evidence the owner took over a turn that another had begun."""
+    taken = evidence.find(info.lane, r.LaneTakenOver, worker=info.worker, fence=info.fence)
+    if taken and isinstance(taken.record, r.LaneTakenOver) and taken.record.evidence in HOW:
+        why = HOW[taken.record.evidence]
+        yield Cause(
+            kind="takeover",
+            text=f"it took the lane over from another worker: {why}",
+            since=date_of(taken.at),
+            worker=info.worker,
+            fence=info.fence,
         )
 
 
@@ -45,6 +83,9 @@ def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
     staying = [worker for worker in fit if not worker.draining]
     if not staying:
         return "all that serve it are draining"
+    staying = [worker for worker in staying if not worker.silent]
+    if not staying:
+        return "the database hears of none that serves it"
     free = [worker for worker in staying if not 0 < worker.concurrency <= worker.held]
     if not free:
         return f"all {len(staying)} that serve it are full"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import cast
 
 import msgspec
 
 from outlast.core import record as r
+from outlast.core.instant import date_of, date_or_none
 from outlast.core.lane import OpenCall, OpenRequest, Turn
+from outlast.core.unstable_wait import past_wait
 from outlast.log.explain.evidence import ExplainEvidence
-from outlast.log.explain.link import Cause, sentence
+from outlast.log.explain.link import Cause, CauseKind, sentence
 from outlast.log.explain.obstacle import the_key
 from outlast.store import LaneInfo
 
@@ -31,14 +35,29 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
     model = turn.model
     if model is None:
         return
-    if model.status == "retry" and model.not_before > evidence.now:
+    outage = evidence.states[info.lane].outage
+    if outage and model.parked:
+        yield Cause(
+            kind="provider",
+            text=f"the model cannot be had, and is asked again from time to time:"
+            f" {sentence(outage.error)}"
+            + ("; that does not pass by itself: somebody has to mend it" if outage.blocked else ""),
+            since=date_of(outage.since),
+            until=date_of(model.not_before),
+            turn=turn.id,
+            step=turn.step,
+            call=model.call_id,
+            attempt=model.attempt,
+        )
+        return
+    if model.status == "retry" and date_of(model.not_before) > evidence.now:
         retrying = evidence.find(info.lane, r.ModelRetrying, call_id=model.call_id)
         why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr, arg-type]
         yield Cause(
             kind="provider",
             text=f"the model failed in attempt {model.attempt}, and is asked again{why}",
-            since=retrying.at if retrying else 0,
-            until=model.not_before,
+            since=date_of(retrying.at) if retrying else None,
+            until=date_of(model.not_before),
             turn=turn.id,
             step=turn.step,
             call=model.call_id,
@@ -51,7 +70,7 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
         kind="model",
         text=f"the model call {model.call_id} is "
         + (f"under way in attempt {model.attempt}" if is_running else "to be made again"),
-        since=evidence.when(info.lane, r.ModelStarted, **started) if is_running else 0,
+        since=evidence.when(info.lane, r.ModelStarted, **started) if is_running else None,
         turn=turn.id,
         step=turn.step,
         call=model.call_id,
@@ -63,11 +82,14 @@ def the_request(
     info: LaneInfo, turn: Turn, request: OpenRequest, evidence: ExplainEvidence
 ) -> Cause:
     record, text = what_for(request, evidence)
+    if is_unasked(turn, request):
+        text += ", which is still open, but the tool no longer asks for it: it is closed when the"
+        text += " call ends"
     return Cause(
-        kind="request" if request.is_question else request.kind,
+        kind="request" if request.is_question else cast(CauseKind, request.kind),
         text=f"it waits for {text}",
         since=evidence.when(info.lane, record, request_id=request.request_id),
-        until=request.expires_at,
+        until=date_or_none(request.remote.next_at if request.remote else request.expires_at),
         turn=turn.id,
         step=turn.step,
         call=request.call_id,
@@ -75,15 +97,28 @@ def the_request(
     )
 
 
+def is_unasked(turn: Turn, request: OpenRequest) -> bool:
+    """Say whether a tool has stopped without asking for a wait of its own that is open."""
+    call = turn.calls.get(request.call_id)
+    if not (call and call.status == "waiting" and request.name) or request.origin:
+        return False
+    return not request.subagent and request.name not in call.waits_for
+
+
 def what_for(request: OpenRequest, evidence: ExplainEvidence) -> tuple[type, str]:
     """Return the kind of record that an open request began with, and what it waits for."""
     match request.kind:
         case "callback":
-            return r.CallbackOpened, f"a call from outside to its {request.name}"
+            whom = (
+                "news of its remote child"
+                if request.subagent
+                else f"a call from outside to its {request.name}"
+            )
+            return r.CallbackOpened, whom
         case "authorization":
             return r.AuthorizationRequired, f"somebody to sign in to {request.connection}"
         case "child":
-            return r.SubagentCalled, f"its child {request.child or request.url}"
+            return r.SubagentCalled, the_child(request)
     listed = next((q for q in evidence.requests if q.request_id == request.request_id), None)
     asked = msgspec.json.decode(listed.data, type=r.RequestOpened) if listed else None
     prompt = f": {asked.prompt}" if asked else ""
@@ -91,10 +126,23 @@ def what_for(request: OpenRequest, evidence: ExplainEvidence) -> tuple[type, str
     return r.RequestOpened, f"the {request.kind} {request.request_id}{prompt}{call}"
 
 
+def the_child(request: OpenRequest) -> str:
+    remote = request.remote
+    if remote is None:
+        return f"its child {request.child}"
+    at = f"{remote.agent} at {remote.url}"
+    if not request.child:
+        return f"{at}, where its child is not started yet"
+    unsent = f"; {len(remote.answers)} answers are to be sent there" if remote.answers else ""
+    return f"its child {request.child} of {at}, which is looked at again{unsent}"
+
+
 def the_call(
     info: LaneInfo, turn: Turn, call: OpenCall, evidence: ExplainEvidence
 ) -> Iterator[Cause]:
-    def link(kind: str, text: str, since: int = 0, until: int = 0) -> Cause:
+    def link(
+        kind: CauseKind, text: str, since: datetime | None = None, until: datetime | None = None
+    ) -> Cause:
         return Cause(
             kind=kind,
             text=f"the tool {call.tool} {text}",
@@ -113,12 +161,20 @@ def the_call(
             yield link("tool", f"runs in attempt {call.attempt}", since)
         case "waiting" if call.wakes_at:
             since = evidence.when(info.lane, r.TimerSet, call_id=call.call_id)
-            yield link("timer", "sleeps", since, call.wakes_at)
+            yield link("timer", "sleeps", since, date_of(call.wakes_at))
         case "again":
             failed = evidence.find(info.lane, r.ToolFailed, call_id=call.call_id)
             why = f": {sentence(failed.record.error)}" if failed else ""  # type: ignore[union-attr, arg-type]
             text = f"failed in attempt {call.attempt}, and is tried again{why}"
-            yield link("retry", text, failed.at if failed else 0, call.due_at)
+            since = date_of(failed.at) if failed else None
+            yield link("retry", text, since, date_or_none(call.due_at))
         case "cut":
             yield link("tool", f"was interrupted in attempt {call.attempt}")
+    if call.status == "waiting" and call.unused:
+        yield link("answer", f"has not asked for answers that have come: {unused(call)}")
     yield from the_key(info, turn, call, evidence)
+
+
+def unused(call: OpenCall) -> str:
+    """Name the waits whose answers have come and were not asked for, by their words if known."""
+    return ", ".join(past_wait(call, name).words or name for name in call.unused)

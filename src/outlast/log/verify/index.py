@@ -1,6 +1,7 @@
 """Compares the indexes that the log implies with those that the store has."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,9 +11,10 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
+from outlast.core.instant import date_of, date_or_none, rfc3339
 from outlast.core.record import Entry
 from outlast.log.verify.finding import Wrong
-from outlast.store import DeliveryInfo, RequestInfo
+from outlast.store import DeliveryInfo, FailureInfo, RequestInfo
 
 
 class Indexes:
@@ -22,6 +24,8 @@ class Indexes:
         self.deliveries: dict[str, DeliveryInfo] = {}
         self.requests: dict[str, RequestInfo] = {}
         self.tokens: dict[str, bool] = {}
+        self.failures: dict[str, FailureInfo] = {}
+        """By lane."""
         self.over = ""
         self._session_id = session_id
         self._tenant = tenant
@@ -82,7 +86,7 @@ class Indexes:
                 lane=entry.lane,
                 kind=asked.kind,
                 state="open",
-                expires_at=asked.expires_at,
+                expires_at=date_or_none(asked.expires_at),
                 data=asked.data,
                 tenant=self._tenant,
                 agent=self._agent,
@@ -90,6 +94,12 @@ class Indexes:
         for closed in changes.closed:
             if request := self.requests.get(closed.request_id):
                 self.requests[closed.request_id] = replace(request, state=closed.how)
+        if changes.clears_failure:
+            self.failures.pop(entry.lane, None)
+        elif failure := changes.failure:
+            self.failures[entry.lane] = FailureInfo(
+                failure.code, failure.message, date_of(entry.at), failure.turn
+            )
         self._change_tokens(changes)
 
     def _change_tokens(self, changes: Index) -> None:
@@ -157,7 +167,12 @@ def differences(
     code: str, what: str, log: Mapping[str, Any], stored: Mapping[str, Any]
 ) -> Iterator[Wrong]:
     for name in names_that_differ(log, stored):
-        yield code, f"{what}: {name} is {stored[name]!r}; by the log it is {log[name]!r}"
+        found, due = shown(stored[name]), shown(log[name])
+        yield code, f"{what}: {name} is {found}; by the log it is {due}"
+
+
+def shown(value: Any) -> str:
+    return rfc3339(value) if isinstance(value, datetime) else repr(value)
 
 
 def names_that_differ(log: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterable[str]:

@@ -6,6 +6,7 @@ repeat the same finding. The rules are in `rule.py`.
 
 from collections.abc import Collection, Iterator
 
+import msgspec
 from msgspec import Struct
 
 from outlast.core import record as r
@@ -17,6 +18,8 @@ from outlast.log.verify.finding import Finding, Wrong
 from outlast.log.verify.rule import broken_rules
 
 Attempt = tuple[str, int]
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Deltas(Struct):
@@ -32,6 +35,9 @@ class LaneLog:
     def __init__(self, session_id: str, name: str) -> None:
         self.state = Lane(session=session_id, name=name)
         self.is_broken = False
+        self.count = 0
+        self.size = 0
+        """Of the records alone: each commit adds the head of an array."""
         self._settled: dict[str, bool] = {}
         self._deltas: dict[Attempt, Deltas] = {}
         self._fence = 0
@@ -42,6 +48,8 @@ class LaneLog:
         if self.is_broken:
             return
         record = entry.record
+        self.count += 1
+        self.size += len(_encode(record))
         yield from broken_rules(self.state, record)
         yield from self._deliveries(record)
         yield from self._stream(record, entry.offset)

@@ -12,6 +12,7 @@ from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
 from outlast.core.record import AnyRecord, Tokens
+from outlast.core.result import Asked
 from outlast.log.verify.finding import Wrong
 
 Rule = Callable[[Lane, Any], Iterator[Wrong]]
@@ -54,7 +55,9 @@ def turn_completes(lane: Lane, e: r.TurnCompleted) -> Iterator[Wrong]:
 
 def turn_fails(lane: Lane, e: r.TurnFailed) -> Iterator[Wrong]:
     yield from turn_ends(lane, e)
-    if lane.turn and lane.turn.failure != e.error:
+    # A turn that was blocked before its first step has none that could have failed.
+    reason = lane.turn.failure if lane.turn and lane.turn.step else lane.blocked
+    if lane.turn and reason != e.error:
         yield "UNKNOWN_STEP", f"{e.turn} fails, and none of its steps failed like that"
 
 
@@ -130,6 +133,12 @@ def model_starts(lane: Lane, e: r.ModelStarted) -> Iterator[Wrong]:
         yield "ATTEMPT_OUT_OF_ORDER", f"attempt {e.attempt} at {e.call_id} follows on {before}"
     if lane.turn and lane.turn.answer:
         yield "SECOND_OUTCOME", f"{e.call_id} is called again, and has been answered"
+
+
+def in_outage(lane: Lane, e: Any) -> Iterator[Wrong]:
+    yield from names_model_call(lane, e)
+    if lane.outage is None:
+        yield "NO_OUTAGE", f"the provider of {e.call_id} was not said to be unavailable"
 
 
 def names_model_call(lane: Lane, e: Any) -> Iterator[Wrong]:
@@ -241,9 +250,10 @@ def has_no_outcome(call: OpenCall) -> Iterator[Wrong]:
 
 def request_opens(lane: Lane, e: r.RequestOpened) -> Iterator[Wrong]:
     yield from names_call(lane, e)
+    yield from is_of_remote(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
-    if e.name and not e.path:
+    if e.name:
         yield from call_waits(lane, e)
 
 
@@ -260,21 +270,29 @@ def call_waits(
         yield "NOT_WAITING", f"{e.call_id} does not wait for {e.name}"
 
 
+def is_of_remote(lane: Lane, e: Asked | r.CallbackOpened) -> Iterator[Wrong]:
+    """What names a remote child must name one that is waited for."""
+    child = lane.turn.requests.get(e.subagent) if lane.turn and e.subagent else None
+    if e.subagent and not (child and child.remote):
+        yield "UNKNOWN_REQUEST", f"{e.request_id} is of {e.subagent}, which is no remote child"
+
+
 def callback_opens(lane: Lane, e: r.CallbackOpened) -> Iterator[Wrong]:
     yield from names_call(lane, e)
+    yield from is_of_remote(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
 
 
 def authorization_is_required(lane: Lane, e: r.AuthorizationRequired) -> Iterator[Wrong]:
     yield from names_call(lane, e) if e.path else call_waits(lane, e)
+    yield from is_of_remote(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
 
 
 def subagent_is_called(lane: Lane, e: r.SubagentCalled) -> Iterator[Wrong]:
-    # A call records a remote child while it runs, before it sends anything there.
-    yield from names_call(lane, e) if e.url else call_waits(lane, e)
+    yield from call_waits(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
 
@@ -282,8 +300,21 @@ def subagent_is_called(lane: Lane, e: r.SubagentCalled) -> Iterator[Wrong]:
 def subagent_starts(lane: Lane, e: r.SubagentStarted) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     request = lane.turn.requests.get(e.request_id) if lane.turn else None
-    if request is None or not request.url:
+    if request is None or not request.remote:
         yield "UNKNOWN_REQUEST", f"{e.child} was started, and no remote agent was called"
+    elif request.child:
+        yield "STARTED_TWICE", f"{e.child} was started for {e.call_id}, which had {request.child}"
+
+
+def subagent_is_contacted(lane: Lane, e: r.SubagentContacted) -> Iterator[Wrong]:
+    yield from names_call(lane, e)
+    request = lane.turn.requests.get(e.request_id) if lane.turn else None
+    if request is None or not request.remote:
+        yield "UNKNOWN_REQUEST", f"{e.request_id} was contacted, and is no remote child"
+        return
+    if missing := set(e.answered) - {each.request_id for each in request.remote.answers}:
+        names = ", ".join(sorted(missing))
+        yield "UNKNOWN_REQUEST", f"{names} was answered to {request.child}, and had no answer"
 
 
 def request_closes(
@@ -312,6 +343,9 @@ RULES: dict[type, Rule] = {
     r.DeliveryJoined: delivery_joins,
     r.ModelStarted: model_starts,
     r.ModelRetrying: names_model_call,
+    r.ProviderUnavailable: names_model_call,
+    r.ProviderStillUnavailable: in_outage,
+    r.ProviderAvailable: in_outage,
     r.MessageDelta: names_model_call,
     r.ReasoningDelta: names_model_call,
     r.ReasoningCompleted: names_model_call,
@@ -336,6 +370,7 @@ RULES: dict[type, Rule] = {
     r.AuthorizationFailed: request_closes,
     r.SubagentCalled: subagent_is_called,
     r.SubagentStarted: subagent_starts,
+    r.SubagentContacted: subagent_is_contacted,
     r.SubagentCompleted: request_closes,
     r.SubagentFailed: request_closes,
     r.CallbackClosed: request_closes,

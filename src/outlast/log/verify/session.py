@@ -24,6 +24,7 @@ from outlast.log.verify.stored import (
     wrong_lane,
     wrong_load,
     wrong_session,
+    wrong_size,
     wrong_slices,
 )
 from outlast.store import LaneInfo, Loaded, PermitInfo, SessionInfo, Store
@@ -149,7 +150,10 @@ class Verification:
             ended_elsewhere = log.ended is not None and log.ended.lane != name
             has_yet_to_look = ended_elsewhere and info.ready_at is not None
             state = replace(lane.state, over="") if has_yet_to_look else lane.state
-            self._note(wrong_lane(info, state, indexes.queued(name)), name)
+            self._note(
+                wrong_lane(info, state, indexes.queued(name), indexes.failures.get(name)), name
+            )
+            self._note(wrong_size(info, lane), name)
             self._note(stuck(info, lane.state, self._permits), name)
             if loaded:
                 self._note(wrong_load(loaded, lane.state, log), name)

@@ -8,15 +8,24 @@ import msgspec
 from outlast.core import record as r
 from outlast.core.fold import fold_all
 from outlast.core.index import status_of
+from outlast.core.instant import date_of
 from outlast.core.lane import Lane
 from outlast.core.view import EMPTY, change_all
 from outlast.log.verify.finding import Wrong
 from outlast.log.verify.index import Indexes, differences
-from outlast.log.verify.log import SessionLog
+from outlast.log.verify.log import LaneLog, SessionLog
 from outlast.log.verify.rule import left_to_do
-from outlast.store import LaneInfo, Loaded, OutboxCursor, PermitInfo, SessionInfo, Snapshot
+from outlast.store import (
+    FailureInfo,
+    LaneInfo,
+    Loaded,
+    OutboxCursor,
+    PermitInfo,
+    SessionInfo,
+    Snapshot,
+)
 
-LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "idle")
+LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "failed", "idle")
 
 
 def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Iterator[Wrong]:
@@ -30,10 +39,10 @@ def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Itera
         yield "SESSION_INDEX", "the session's continuation token is not its newest living one"
     if log.started and isinstance(started := log.started.record, r.SessionStarted):
         due |= {"agent": started.agent, "mode": started.mode, "tenant": started.tenant}
-        due["created_at"] = log.started.at
+        due["created_at"] = date_of(log.started.at)
         due["parent"] = started.parent.session_id if started.parent else ""
     if log.last:
-        due["updated_at"] = log.last.at
+        due["updated_at"] = date_of(log.last.at)
     yield from differences("SESSION_INDEX", "session", due, stored)
 
 
@@ -54,13 +63,26 @@ def wrong_cursors(log: SessionLog, found: Sequence[OutboxCursor]) -> Iterator[Wr
             )
 
 
-def wrong_lane(info: LaneInfo, lane: Lane, queued: int) -> Iterator[Wrong]:
+def wrong_lane(
+    info: LaneInfo, lane: Lane, queued: int, failure: FailureInfo | None
+) -> Iterator[Wrong]:
     due = {
         "status": status_of(lane),
         "turn": lane.turn.id if lane.turn else "",
         "queued": queued,
+        "failure": failure,
     }
     yield from differences("LANE_INDEX", f"lane {info.lane}", due, msgspec.structs.asdict(info))
+
+
+LONGEST_HEAD = 5
+"""Bytes that a commit has besides its records: an array says how many they are."""
+
+
+def wrong_size(info: LaneInfo, log: LaneLog) -> Iterator[Wrong]:
+    """Compare how large a lane is said to be with its records."""
+    if not log.size < info.size <= log.size + LONGEST_HEAD * log.count:
+        yield "LANE_INDEX", f"lane {info.lane}: size is {info.size}; its records have {log.size}"
 
 
 def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator[Wrong]:
@@ -80,6 +102,9 @@ def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator
 
 def wrong_load(loaded: Loaded, lane: Lane, log: SessionLog) -> Iterator[Wrong]:
     """Compare what a worker would load of a lane with what the log folds into."""
+    if loaded.damaged:
+        yield "SNAPSHOT", f"a snapshot cannot be read: {loaded.damaged}"
+        return
     start, state = 0, Lane(session=lane.session, name=lane.name)
     if snapshot := loaded.snapshot:
         states, _ = log.kept.get(snapshot.offset, ({}, EMPTY))
@@ -98,6 +123,8 @@ def wrong_load(loaded: Loaded, lane: Lane, log: SessionLog) -> Iterator[Wrong]:
 
 def wrong_slices(loaded: Loaded, log: SessionLog) -> Iterator[Wrong]:
     """Compare the slices that a worker would load with those of the log."""
+    if loaded.damaged:
+        return
     start, slices = 0, EMPTY
     if snapshot := loaded.slices:
         _, kept = log.kept.get(snapshot.offset, ({}, EMPTY))

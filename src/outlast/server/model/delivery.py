@@ -4,13 +4,24 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from outlast.core.lane import SessionMode
 from outlast.core.name import MAIN
 from outlast.server.model.message import Message, said
 from outlast.server.model.request import RequestAnswerIn
-from outlast.server.model.shape import DELIVERY, REQUEST, SESSION, TOKEN, Id, In, Out, example
+from outlast.server.model.shape import (
+    DELIVERY,
+    REQUEST,
+    SESSION,
+    TOKEN,
+    Id,
+    In,
+    Link,
+    Out,
+    example,
+)
 from outlast.session import Receipt
 from outlast.session.inbox import deadline_of
-from outlast.session.start import MOST_ABOVE, NewSession, SessionMode, Webhook
+from outlast.session.start import MOST_ABOVE, NewSession, Webhook
 
 DispatchId = Annotated[
     Id | None,
@@ -21,7 +32,7 @@ DispatchId = Annotated[
 ]
 Lane = Annotated[Id, Field(description="The lane that it is for.", examples=["main"])]
 Deadline = Annotated[
-    str | None,
+    Annotated[str, Field(max_length=64)] | None,
     Field(json_schema_extra={"format": "date-time"}, examples=["2099-01-31T12:00:00Z"]),
 ]
 Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
@@ -36,11 +47,15 @@ class Capabilities(In):
 class WebhookIn(In):
     """Where events of a session are posted."""
 
-    url: str = Field(examples=["https://example.com/outlast"])
-    events: list[Id] | None = Field(
+    url: Link = Field(examples=["https://example.com/outlast"])
+    events: Annotated[list[Id], Field(max_length=100, fail_fast=True)] | None = Field(
         None, description="Which types of events; where left out, those of turns and requests."
     )
-    secret: str = Field("", description="Signs what is posted; where left out, the app's own does.")
+    secret: str = Field(
+        "",
+        max_length=1024,
+        description="Signs what is posted; where left out, the app's own does.",
+    )
 
 
 class StartIn(In):
@@ -118,7 +133,9 @@ class DeliveryIn(In):
     )
 
     message: Message = Field(default_factory=str)
-    answers: list[RequestAnswerIn] = Field(default_factory=list, min_length=1, max_length=100)
+    answers: Annotated[list[RequestAnswerIn], Field(fail_fast=True)] = Field(
+        default_factory=list, min_length=1, max_length=100
+    )
     dispatch_id: DispatchId = None
     lane: Lane = MAIN
     deadline: Deadline = Field(

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from outlast.core.lane import Status
+from outlast.server.model.session import LaneFailureOut
 from outlast.server.model.shape import INSTANT, SESSION, Instant, Out, example
 
 A_LANE = {
@@ -13,6 +15,7 @@ A_LANE = {
     "status": "idle",
     "turn": None,
     "queued": 0,
+    "failure": None,
     "ready_at": None,
     "worker": None,
     "fence": None,
@@ -30,6 +33,9 @@ A_WORKER = {
     "concurrency": 200,
     "held": 3,
     "draining": False,
+    "silent": False,
+    "evidence": ["lock_file", "port_refused"],
+    "liveness_address": "10.0.0.5:7070",
     "counters": {"commits": 1832},
 }
 
@@ -42,9 +48,10 @@ class LaneOut(Out):
     session_id: str
     agent: str
     lane: str
-    status: str
+    status: Status
     turn: str | None
     queued: int
+    failure: LaneFailureOut | None = Field(description="Why its last turn failed, if it did.")
     ready_at: Instant | None = Field(description="When it wants to be taken up.")
     worker: str | None = Field(description="Who owns it; only with the scope internals.")
     fence: int | None = Field(
@@ -71,13 +78,18 @@ class WorkerOut(Out):
     pid: int
     version: str
     started_at: Instant
-    seen_at: Instant
-    lease_until: Instant
+    seen_at: Instant | None
+    lease_until: Instant | None
     agents: list[str]
     lanes: list[str]
     concurrency: int
     held: int = Field(description="How many lanes it carries now.")
     draining: bool
+    silent: bool = Field(description="Whether the database sees none of its connections.")
+    evidence: list[str] = Field(
+        description="What proves its death before its lease ends: lock_file, port_refused."
+    )
+    liveness_address: str = Field(description="Where it answers observers; empty if it does not.")
     counters: dict[str, Any] = Field(description="What it has counted since it began.")
 
 

@@ -10,7 +10,7 @@ from pydantic.config import JsonDict
 from outlast.core import message as m
 from outlast.core.message import SaidPart
 from outlast.errors import InvalidMessage
-from outlast.server.model.shape import In, Out, example
+from outlast.server.model.shape import In, Link, Out, example
 
 BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 ONE_OF: JsonDict = {"oneOf": [{"required": ["data"]}, {"required": ["url"]}]}
@@ -18,7 +18,10 @@ ONE_OF: JsonDict = {"oneOf": [{"required": ["data"]}, {"required": ["url"]}]}
 Data = Annotated[
     str, Field(min_length=4, pattern=BASE64, json_schema_extra={"contentEncoding": "base64"})
 ]
-Url = Annotated[str, Field(min_length=1)]
+MediaType = Annotated[str, Field(max_length=256)]
+FileName = Annotated[str, Field(max_length=1024)]
+
+MOST_PARTS = 1000
 
 
 class TextPart(In):
@@ -35,8 +38,8 @@ class ImagePart(In):
 
     kind: Literal["image"]
     data: Data = Field(default_factory=str)
-    url: Url = Field(default_factory=str)
-    media_type: str = "image/png"
+    url: Link = Field(default_factory=str)
+    media_type: MediaType = "image/png"
 
 
 class FilePart(In):
@@ -46,15 +49,16 @@ class FilePart(In):
 
     kind: Literal["file"]
     data: Data = Field(default_factory=str)
-    url: Url = Field(default_factory=str)
-    media_type: str = "application/octet-stream"
-    name: str = ""
+    url: Link = Field(default_factory=str)
+    media_type: MediaType = "application/octet-stream"
+    name: FileName = ""
 
 
 AnyPart = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="kind")]
 Words = Annotated[str, Field(min_length=1)]
 Message = Annotated[
-    Words | Annotated[list[Words | AnyPart], Field(min_length=1)],
+    Words
+    | Annotated[list[Words | AnyPart], Field(min_length=1, max_length=MOST_PARTS, fail_fast=True)],
     Field(
         description="A text, or a list of texts, images and files.",
         examples=["Refund order 17", ["What is this?", {"kind": "image", "data": "aGk="}]],
@@ -109,6 +113,7 @@ class HistoryOut(Out):
 
     lane: str
     messages: list[HistoryMessage]
+    next_cursor: int | None = Field(None, description="Where the next page begins, if any.")
 
 
 PROVIDERS_OWN = ("extra", "provider_id")

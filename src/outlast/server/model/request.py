@@ -1,6 +1,6 @@
 """Requests to humans over the wire: what is open, and answers to it."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from outlast.server.model.shape import (
     Instant,
     Out,
     example,
-    rfc3339,
+    rfc3339_or_none,
 )
 from outlast.session import Request as Asked
 
@@ -79,7 +79,7 @@ def request_out(asked: Asked, agent: str = "") -> RequestOut:
         allow_freeform=asked.allow_freeform,
         action=action,
         digest=asked.digest,
-        expires_at=rfc3339(asked.expires_at),
+        expires_at=rfc3339_or_none(asked.expires_at),
         path=list(asked.path),
     )
 
@@ -93,12 +93,16 @@ class RequestPage(Out):
     next_cursor: str | None = Field(description="Where the next page begins, if there is one.")
 
 
+OptionId = Annotated[str, Field(max_length=10_000)]
+"""Options may be named by their text, which whoever asked has written."""
+
+
 class AnswerIn(In):
     """An answer: one of the request's options, a text, or both."""
 
     model_config = example({"option": "approve"})
 
-    option: str | None = Field(None, examples=["approve"])
+    option: OptionId | None = Field(None, examples=["approve"])
     text: str | None = Field(None, examples=["up to 20 euros is fine"])
     args: dict[str, Any] | None = Field(
         None, description="The arguments to use instead, with `approve`."
@@ -112,6 +116,6 @@ class RequestAnswerIn(In):
     model_config = example({"request_id": REQUEST, "option": "approve"})
 
     request_id: Id
-    option: str | None = None
+    option: OptionId | None = None
     text: str | None = None
     args: dict[str, Any] | None = None

@@ -1,9 +1,12 @@
 """Sessions over the wire: how they stand, and what their turns came to."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
+from outlast.core.instant import rfc3339
+from outlast.core.lane import SessionEnd, SessionMode, Status
 from outlast.core.record import Tokens
 from outlast.server.model.request import RequestOut, request_out
 from outlast.server.model.shape import (
@@ -13,10 +16,10 @@ from outlast.server.model.shape import (
     Instant,
     Out,
     example,
-    instant,
 )
 from outlast.session import Result
-from outlast.store import SessionInfo
+from outlast.session.result import ResultStatus
+from outlast.store import FailureInfo, LaneInfo, SessionInfo
 
 USAGE = {
     "input_tokens": 812,
@@ -33,21 +36,33 @@ AN_ITEM = {
     "updated_at": INSTANT,
     "offset": 12,
     "over": None,
-    "lanes": [{"lane": "main", "status": "idle", "turn": None, "queued": 0}],
+    "failure": None,
+    "lanes": [{"lane": "main", "status": "idle", "turn": None, "queued": 0, "failure": None}],
+    "lane_count": 1,
 }
 STATUS = (
-    "running, queued, waiting (for somebody), sleeping (goes on by itself), idle; "
-    "or how it ended: completed, failed, ended"
+    "running, queued, waiting (for somebody), sleeping (goes on by itself), idle, failed (rests "
+    "after a failed turn, which can be retried); or how it ended: completed, failed, ended"
 )
+
+
+class LaneFailureOut(Out):
+    """The failure of a lane's last turn, until the next one begins."""
+
+    code: str = Field(examples=["PROVIDER_UNAVAILABLE"])
+    message: str = Field(description="At most 500 characters of it.")
+    since: Instant
+    turn: str | None = Field(description="The turn that can be retried, unless the session failed.")
 
 
 class SessionLaneOut(Out):
     """A lane of a session."""
 
     lane: str
-    status: str
+    status: Status
     turn: str | None = Field(description="The turn that is open.")
     queued: int = Field(description="How many messages wait in it.")
+    failure: LaneFailureOut | None = Field(description="Why its last turn failed, if it did.")
 
 
 class SessionItem(Out):
@@ -57,13 +72,17 @@ class SessionItem(Out):
 
     session_id: str
     agent: str
-    mode: str
-    status: str = Field(description=STATUS)
+    mode: SessionMode
+    status: Status = Field(description=STATUS)
     created_at: Instant
     updated_at: Instant
     offset: int = Field(description="The log's last offset.")
-    over: str | None = Field(description="How it ended, if it has.")
-    lanes: list[SessionLaneOut]
+    over: SessionEnd | None = Field(description="How it ended, if it has.")
+    failure: LaneFailureOut | None = Field(
+        description="Why its last turn failed: of several lanes, the newest failure."
+    )
+    lanes: list[SessionLaneOut] = Field(description="At most 100 of them: GET /v1/lanes has all.")
+    lane_count: int = Field(description="How many lanes it has.")
 
 
 class SessionPage(Out):
@@ -79,9 +98,10 @@ class LaneWait(Out):
     """A wait of a lane."""
 
     lane: str
-    status: str
+    status: Status
     wait: list[str] = Field(
-        description="message, request, authorization, children, callback, timer, provider or limit",
+        description="message, request, authorization, children, callback, timer, provider, limit"
+        " or retry",
         examples=[["request"]],
     )
     since: Instant | None
@@ -103,6 +123,7 @@ class SessionOut(SessionItem):
     model_config = example(
         {
             **AN_ITEM,
+            "next_lane": None,
             "continuation_token": TOKEN,
             "waits": [
                 {
@@ -120,6 +141,10 @@ class SessionOut(SessionItem):
         }
     )
 
+    next_lane: str | None = Field(
+        description="Where the next page of lanes begins, if there is one: `lanes_after` takes it."
+        " `waits`, `usage` and `deadline` are those of the lanes on this page."
+    )
     continuation_token: str | None = Field(description="Only for who may send.")
     waits: list[LaneWait]
     requests: list[RequestOut]
@@ -149,7 +174,7 @@ class ResultOut(Out):
         }
     )
 
-    status: str = Field(
+    status: ResultStatus | Literal["running"] = Field(
         description="completed, waiting (for a human), failed, cancelled, ended, idle; or running"
     )
     output: Any
@@ -159,23 +184,46 @@ class ResultOut(Out):
     turn: str | None
 
 
-def item_fields(info: SessionInfo) -> dict[str, Any]:
+MOST_LANES = 100
+"""Lanes that are shown of a session at once."""
+
+
+def item_fields(info: SessionInfo, lanes: Sequence[LaneInfo] | None = None) -> dict[str, Any]:
+    """Return a session as it is listed, with its first lanes or those that are given."""
+    shown = info.lanes[:MOST_LANES] if lanes is None else lanes
     return {
         "session_id": info.session_id,
         "agent": info.agent,
         "mode": info.mode,
         "status": info.status,
-        "created_at": instant(info.created_at),
-        "updated_at": instant(info.updated_at),
+        "created_at": rfc3339(info.created_at),
+        "updated_at": rfc3339(info.updated_at),
         "offset": info.end,
         "over": info.over or None,
+        "failure": lane_failure_out(info.failure),
         "lanes": [
             SessionLaneOut(
-                lane=lane.lane, status=lane.status, turn=lane.turn or None, queued=lane.queued
+                lane=lane.lane,
+                status=lane.status,
+                turn=lane.turn or None,
+                queued=lane.queued,
+                failure=lane_failure_out(lane.failure),
             )
-            for lane in info.lanes
+            for lane in shown
         ],
+        "lane_count": len(info.lanes),
     }
+
+
+def lane_failure_out(failure: FailureInfo | None) -> LaneFailureOut | None:
+    if failure is None:
+        return None
+    return LaneFailureOut(
+        code=failure.code,
+        message=failure.message,
+        since=rfc3339(failure.since),
+        turn=failure.turn or None,
+    )
 
 
 def usage_out(tokens: Tokens) -> UsageOut:

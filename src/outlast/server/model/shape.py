@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from outlast.core.instant import date_of, milliseconds_at
+from outlast.core.instant import rfc3339
 from outlast.core.name import MAX_ID
 
 SESSION = "ses_01K5ZJ3M8Q4V6X2T9R7B1C0D5F"
@@ -19,28 +19,30 @@ Id = Annotated[
 ]
 """A name from a caller, limited to what every store can keep."""
 
+Link = Annotated[str, Field(min_length=1, max_length=8192)]
+"""An address of something on the net."""
+
+MOST_UNKNOWN = 20
+"""Unknown fields that are told one by one; each costs a report a thousand times its size."""
+
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=[INSTANT])]
 
 
-def instant(milliseconds: int) -> str:
-    """Return an instant as RFC 3339 has it, in UTC and to the millisecond."""
-    moment = date_of(milliseconds)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
-
-
-def rfc3339(at: datetime | None) -> str | None:
-    """Return a public instant as RFC 3339 has it, if there is one."""
-    return instant(milliseconds_at(at)) if at else None
-
-
-def instant_or_none(milliseconds: int | None) -> str | None:
-    return instant(milliseconds) if milliseconds else None
+def rfc3339_or_none(at: datetime | None) -> str | None:
+    return rfc3339(at) if at else None
 
 
 class In(BaseModel):
     """Something that is sent to the server: what is not known is refused, not dropped."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def has_few_unknown_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + MOST_UNKNOWN:
+            raise ValueError(f"it has {len(given):,} fields, and {len(cls.model_fields)} are known")
+        return given
 
 
 class Out(BaseModel):

@@ -33,10 +33,12 @@ async def call_back(token: str, request: Request, backend: Served) -> AcceptedOu
     The same body again is accepted again, and does nothing. Where the tool takes only what is
     signed, anything else is refused.
     """
-    body = await read_body(request, backend.settings.max_callback)
-    kind = request.headers.get("content-type", "")
     if not is_id(token):
         raise UnknownCallback(UNKNOWN_CALLBACK)
+    # Anyone can call this: whoever has no address that was given out does not have a body read.
+    await in_time(backend.app.callbacks.check(token), backend.settings.timeout)
+    body = await read_body(request, backend.settings.max_callback)
+    kind = request.headers.get("content-type", "")
     headers = dict(request.headers)
     await in_time(
         backend.app.callbacks.receive(token, body, kind, headers), backend.settings.timeout

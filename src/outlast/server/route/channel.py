@@ -42,9 +42,10 @@ async def take_in(name: str, request: Request, backend: Served) -> ReceivedOut |
 
     The same again, by the id that its sender gave it, is accepted again and does nothing.
     """
-    body = await read_body(request, backend.settings.max_callback)
     if not is_id(name):
         raise UnknownChannel("this app has no such channel")
+    backend.app.channels.check(name)
+    body = await read_body(request, backend.settings.max_callback)
     work = backend.app.channels.receive(name, dict(request.headers), body)
     received = await in_time(work, backend.settings.timeout)
     return at_once(received.answer) if received.answer else receipt_of(received)

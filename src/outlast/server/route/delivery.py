@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from outlast.errors import NoActiveSession, OutlastError
 from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute
-from outlast.server.dependency import Known, Sender, Served, answers
+from outlast.server.dependency import Sender, SenderOrApprover, Served, answers
 from outlast.server.error import refusal_of
 from outlast.server.model.delivery import (
     AnsweredOut,
@@ -34,7 +34,11 @@ router = APIRouter(tags=["deliveries"], route_class=JsonRoute)
     responses=answers(404, 409, body=True),
 )
 async def send_delivery(
-    session_id: str, body: DeliveryIn, caller: Known, backend: Served, request: Request
+    session_id: str,
+    body: DeliveryIn,
+    caller: SenderOrApprover,
+    backend: Served,
+    request: Request,
 ) -> AnsweredOut:
     """Send a message, which needs the scope `send`; or answer requests: `approve`."""
     backend.principal(request, APPROVE if body.answers else SEND)

@@ -6,16 +6,18 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query
 
+from outlast.core.instant import rfc3339
+from outlast.core.lane import Status
 from outlast.engine.counters import counters_of
 from outlast.errors import InvalidInput
 from outlast.server.backend import is_id
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Insider, Reader, Served, answers
 from outlast.server.model.fleet import LaneOut, LanePage, WorkerOut, WorkersOut
-from outlast.server.model.shape import Id, instant, instant_or_none
+from outlast.server.model.session import lane_failure_out
+from outlast.server.model.shape import Id, rfc3339_or_none
 from outlast.server.principal import INTERNALS
 from outlast.server.route.session import Limit
-from outlast.session.listing import Status
 from outlast.store import LaneInfo, WorkerInfo
 
 router = APIRouter(tags=["fleet"], route_class=JsonRoute)
@@ -57,7 +59,8 @@ def lane_out(info: LaneInfo, *, shows_owner: bool) -> LaneOut:
         status=info.status,
         turn=info.turn or None,
         queued=info.queued,
-        ready_at=instant_or_none(info.ready_at),
+        failure=lane_failure_out(info.failure),
+        ready_at=rfc3339_or_none(info.ready_at),
         worker=(info.worker or None) if shows_owner else None,
         fence=info.fence if shows_owner else None,
     )
@@ -91,13 +94,16 @@ def worker_out(info: WorkerInfo) -> WorkerOut:
         host=info.host,
         pid=info.pid,
         version=info.version,
-        started_at=instant(info.started_at),
-        seen_at=instant(info.seen_at),
-        lease_until=instant(info.lease_until),
+        started_at=rfc3339(info.started_at),
+        seen_at=rfc3339_or_none(info.seen_at),
+        lease_until=rfc3339_or_none(info.lease_until),
         agents=list(info.agents),
         lanes=list(info.lanes),
         concurrency=info.concurrency,
         held=info.held,
         draining=info.draining,
+        silent=info.silent,
+        evidence=list(info.evidence),
+        liveness_address=info.liveness_address,
         counters=counters_of(info),
     )

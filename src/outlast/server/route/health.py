@@ -37,6 +37,6 @@ async def read_metrics(caller: Insider, backend: Served) -> Response:
         await store.listing.census(),
         await store.work.workers(),
         backend.streams.total,
-        backend.app.clock.now(),
+        store.clock.date(),
     )
     return Response("\n".join(lines) + "\n", media_type=CONTENT_TYPE)

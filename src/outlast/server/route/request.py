@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from outlast.core.index import PEOPLE, RELAYED
 from outlast.server.body import JsonRoute
@@ -24,7 +25,10 @@ async def list_requests(
     backend: Served,
     session_id: Annotated[Id | None, Query(description="Only those of this session.")] = None,
     agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
-    kind: Annotated[list[Kind] | None, Query(description="Only those of these kinds.")] = None,
+    kind: Annotated[
+        Annotated[list[Kind], Field(fail_fast=True)] | None,
+        Query(max_length=10, description="Only those of these kinds."),
+    ] = None,
     cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
     limit: Limit = 50,
 ) -> RequestPage:

@@ -4,17 +4,36 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from outlast.app import start_described
+from outlast.core.instant import read_instant
+from outlast.core.lane import Status
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Reader, Sender, Served, answers
 from outlast.server.model.delivery import StartedOut, StartIn, receipt_out
-from outlast.server.model.session import SessionItem, SessionOut, SessionPage, item_fields
+from outlast.server.model.session import (
+    MOST_LANES,
+    SessionItem,
+    SessionOut,
+    SessionPage,
+    item_fields,
+)
 from outlast.server.model.shape import Id
 from outlast.server.session_view import portray
 from outlast.session import Session
-from outlast.session.listing import Status
 
 router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 
+FailureCode = Annotated[
+    Id | None, Query(description="Only those whose last turn failed with this code.")
+]
+FailedSince = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="Only those whose last turn failed at this instant or after it.",
+        json_schema_extra={"format": "date-time"},
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 
 
@@ -24,7 +43,7 @@ async def start_session(
 ) -> StartedOut:
     """Start a session with a message; it is accepted for good when this answers."""
     new = body.new_session(tenant=caller.tenant, principal=caller.name)
-    session: Session[Any] = await backend.app.router.start(new)
+    session: Session[Any] = await start_described(backend.app, new)
     assert session.receipt is not None
     response.headers["Location"] = backend.url(request, f"/sessions/{session.id}")
     return StartedOut(
@@ -40,12 +59,22 @@ async def list_sessions(
     backend: Served,
     agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
     status: Annotated[Status | None, Query(description="Only those that are this.")] = None,
+    failed: Annotated[bool, Query(description="Only those whose last turn failed.")] = False,
+    code: FailureCode = None,
+    since: FailedSince = None,
     cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
     limit: Limit = 50,
 ) -> SessionPage:
     """List sessions, newest first."""
     found = await backend.app.sessions(
-        tenant=caller.tenant, agent=agent, status=status, before=cursor, limit=limit
+        tenant=caller.tenant,
+        agent=agent,
+        status=status,
+        failed=failed,
+        code=code,
+        since=None if since is None else read_instant("since", since),
+        before=cursor,
+        limit=limit,
     )
     return SessionPage(
         sessions=[SessionItem(**item_fields(info)) for info in found],
@@ -54,10 +83,17 @@ async def list_sessions(
 
 
 @router.get("/{session_id}", responses=answers(404))
-async def show_session(session_id: str, caller: Reader, backend: Served) -> SessionOut:
+async def show_session(
+    session_id: str,
+    caller: Reader,
+    backend: Served,
+    lanes_after: Annotated[
+        Id | None, Query(description="Show the lanes behind this one: what `next_lane` gave.")
+    ] = None,
+) -> SessionOut:
     """Show how a session stands, what it waits for, and what it has cost."""
     info = await backend.owned_session(caller, session_id)
-    return await portray(backend.app.store, info, caller)
+    return await portray(backend.app.store, info, caller, lanes_after, MOST_LANES)
 
 
 @router.delete("/{session_id}", status_code=204, responses=answers(404))

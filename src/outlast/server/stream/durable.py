@@ -4,7 +4,7 @@ The stream of a session is one of JSON messages, and is closed when the session 
 is written here: what a client sends goes through the routes that say what it means.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 
@@ -12,12 +12,20 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.log.reader import PAGE
+from outlast.core.cursor import Cursor
+from outlast.core.instant import seconds
+from outlast.log.reader import PAGE, confirm
 from outlast.server.backend import ServerBackend
 from outlast.server.principal import Principal
 from outlast.server.stream import protocol as p
-from outlast.server.stream.encoding import EncodedEvent, EventBatch
-from outlast.server.stream.reader import FeedReader, StreamCut, check_cursor, follow, is_closed
+from outlast.server.stream.encoding import (
+    EncodedEvent,
+    EventBatch,
+    Visibility,
+    pieces_of,
+    visibility,
+)
+from outlast.server.stream.reader import FeedReader, StreamCut, follow, is_closed
 from outlast.server.stream.response import LaterResponse, StreamResponse, come_again
 from outlast.server.stream.window import up_to_end
 from outlast.store import SessionInfo
@@ -38,23 +46,26 @@ async def durable_response(
     asked: p.DurableQuery,
 ) -> Response:
     """Answer a GET or a HEAD for the stream of a session that the caller may read."""
+    log = backend.app.store.log
     if request.method == "HEAD":
-        return about(backend, info)
-    after = asked.after(info.end)
-    check_cursor(after, info)
+        return about(info, await confirm(log, info.session_id, Cursor(info.end)))
+    after = await confirm(log, info.session_id, asked.after(info.end))
+    seen = visibility(principal, asked.internals)
     if asked.live and backend.feeds.is_closed:
         raise come_again()
     if asked.live == p.LONG_POLL:
-        return LaterResponse(partial(poll, backend, info, after, asked), backend.hold(principal))
+        return LaterResponse(
+            partial(poll, backend, request, info, after, asked, seen), backend.hold(principal)
+        )
     if asked.live == p.SSE:
-        pieces = events(backend, principal, info, after, asked)
+        pieces = events(backend, request, info, after, asked, seen)
         return StreamResponse(pieces, backend.hold(principal), "text/event-stream")
     if asked.offset == p.NOW:
-        return at_the_end(backend, info)
-    return await catch_up(backend, request, info, after, asked)
+        return at_the_end(info, after)
+    return await catch_up(backend, request, info, after, asked, seen)
 
 
-def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict[str, str]:
+def marks(cursor: Cursor, *, up_to_date: bool = True, closed: bool = False) -> dict[str, str]:
     """Return the headers that say where a response ends."""
     headers = {p.NEXT_OFFSET: p.to_offset(cursor)}
     if up_to_date:
@@ -64,13 +75,13 @@ def marks(cursor: int, *, up_to_date: bool = True, closed: bool = False) -> dict
     return headers
 
 
-def about(backend: ServerBackend, info: SessionInfo) -> Response:
-    headers = marks(info.end, up_to_date=False, closed=is_closed(info))
+def about(info: SessionInfo, end: Cursor) -> Response:
+    headers = marks(end, up_to_date=False, closed=is_closed(info))
     return Response(headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
 
 
-def at_the_end(backend: ServerBackend, info: SessionInfo) -> Response:
-    headers = marks(info.end, closed=is_closed(info))
+def at_the_end(info: SessionInfo, end: Cursor) -> Response:
+    headers = marks(end, closed=is_closed(info))
     return Response(b"[]", headers={**headers, "Cache-Control": "no-store"}, media_type=JSON)
 
 
@@ -78,14 +89,15 @@ async def catch_up(
     backend: ServerBackend,
     request: Request,
     info: SessionInfo,
-    after: int,
+    after: Cursor,
     asked: p.DurableQuery,
+    seen: Visibility,
 ) -> Response:
     """Answer with what there is now, or with the next chunk of it."""
-    lines, cursor = await chunk(backend, info, after, asked.internals)
-    up_to_date = cursor >= info.end
+    lines, cursor = await chunk(backend, info, after, seen)
+    up_to_date = cursor.offset >= info.end
     closed = up_to_date and is_closed(info)
-    tag = etag(info, asked, cursor, closed)
+    tag = etag(info, asked, seen, cursor, closed)
     headers = {
         **marks(cursor, up_to_date=up_to_date, closed=closed),
         "ETag": tag,
@@ -98,11 +110,13 @@ async def catch_up(
 
 
 async def chunk(
-    backend: ServerBackend, info: SessionInfo, after: int, internals: bool
-) -> tuple[list[EncodedEvent], int]:
+    backend: ServerBackend, info: SessionInfo, after: Cursor, seen: Visibility
+) -> tuple[list[EncodedEvent], Cursor]:
     lines: list[EncodedEvent] = []
     cursor, size = after, 0
-    async for batch in up_to_end(backend.app.store, info, after, internals, PAGE):
+    async for batch in up_to_end(
+        backend.app.store, info, after, seen, PAGE, turns=backend.feeds.turns
+    ):
         lines += batch.lines
         cursor = batch.cursor
         size += sum(len(line.data) for line in batch.lines)
@@ -115,11 +129,23 @@ def array(lines: Sequence[EncodedEvent]) -> bytes:
     return b"[" + b",".join(line.data for line in lines) + b"]"
 
 
-def etag(info: SessionInfo, asked: p.DurableQuery, cursor: int, closed: bool) -> str:
-    """Name a page: the same name always has the same bytes."""
-    seen = ":i" if asked.internals else ""
+def array_parts(lines: Sequence[EncodedEvent]) -> Iterator[bytes]:
+    """Give the same as an event of a stream, in parts that are not copied."""
+    before = b"event: data\ndata:["
+    for line in lines:
+        yield before
+        yield line.data
+        before = b","
+    yield b"]"
+
+
+def etag(
+    info: SessionInfo, asked: p.DurableQuery, seen: Visibility, cursor: Cursor, closed: bool
+) -> str:
+    """Name a page: the same name always has the same bytes, also of two histories of a log."""
+    marks = (":i" if seen.internals else "") + ("" if seen.sign_ins else ":r")
     end = ":c" if closed else ""
-    return f'"{info.session_id}:{asked.offset}:{p.to_offset(cursor)}{seen}{end}"'
+    return f'"{info.session_id}:{asked.offset}:{p.to_offset(cursor)}{marks}{end}"'
 
 
 def tags(if_none_match: str) -> set[str]:
@@ -128,52 +154,56 @@ def tags(if_none_match: str) -> set[str]:
 
 async def poll(
     backend: ServerBackend,
+    request: Request,
     info: SessionInfo,
-    after: int,
+    after: Cursor,
     asked: p.DurableQuery,
+    seen: Visibility,
 ) -> Response:
     """Answer as soon as there is something, or with 204 when there was nothing in time."""
     async with backend.feeds.open(info) as feed:
-        reader = FeedReader(feed, info, after=after, internals=asked.internals)
+        reader = FeedReader(feed, info, after=after, seen=seen)
         try:
-            batch = await reader.next(backend.settings.long_poll)
+            batch = await reader.next(seconds(backend.settings.long_poll))
         except StreamCut:
             raise come_again() from None
         closed = reader.is_at_the_end
         headers = marks(reader.cursor, up_to_date=reader.is_up_to_date, closed=closed)
+    await backend.check_still_valid(request)
     headers[p.CURSOR] = str(p.next_cursor(backend.app.clock, asked.cursor))
     if batch is None or not batch.lines:
         headers |= {p.UP_TO_DATE: "true", "Cache-Control": "no-store"}
         return Response(status_code=204, headers=headers)
     headers |= {"Cache-Control": SHARED_WITH_NOBODY, "Vary": "Authorization"}
-    headers["ETag"] = etag(info, asked, reader.cursor, closed)
+    headers["ETag"] = etag(info, asked, seen, reader.cursor, closed)
     return Response(array(batch.lines), headers=headers, media_type=JSON)
 
 
 async def events(
     backend: ServerBackend,
-    principal: Principal,
+    request: Request,
     info: SessionInfo,
-    after: int,
+    after: Cursor,
     asked: p.DurableQuery,
+    seen: Visibility,
 ) -> AsyncGenerator[bytes, None]:
     """Give the stream as events: after each that carries data, one that says where it ends."""
     clock = backend.app.clock
     until = clock.monotonic() + LIFETIME
     async with backend.feeds.open(info) as feed:
-        reader = FeedReader(feed, info, after=after, internals=asked.internals)
+        reader = FeedReader(feed, info, after=after, seen=seen)
         framer = DurableFramer(reader, p.next_cursor(clock, asked.cursor))
         if reader.is_up_to_date:
-            yield framer.frame(EventBatch((), after))
+            yield framer.control(after)
         # Cut or not, this ends in good order: what closes the stream is said, not meant.
         with suppress(StreamCut):
-            async with aclosing(follow(reader, backend, principal, framer.frame)) as pieces:
+            async with aclosing(follow(reader, backend, request, framer.frame)) as pieces:
                 async for piece in pieces:
                     yield piece
                     if clock.monotonic() >= until:
                         return
         if reader.is_at_the_end and not framer.has_closed:
-            yield framer.frame(EventBatch((), reader.cursor))
+            yield framer.control(reader.cursor)
 
 
 class DurableFramer:
@@ -184,11 +214,15 @@ class DurableFramer:
         self._reader = reader
         self._cursor = str(cursor)
 
-    def frame(self, batch: EventBatch) -> bytes:
-        data = b"event: data\ndata:" + array(batch.lines) + b"\n\n" if batch.lines else b""
-        return data + b"event: control\ndata:" + self._control(batch.cursor) + b"\n\n"
+    def frame(self, batch: EventBatch) -> list[bytes]:
+        if not batch.lines:
+            return [self.control(batch.cursor)]
+        return pieces_of((*array_parts(batch.lines), b"\n\n", self.control(batch.cursor)))
 
-    def _control(self, cursor: int) -> bytes:
+    def control(self, cursor: Cursor) -> bytes:
+        return b"event: control\ndata:" + self._control(cursor) + b"\n\n"
+
+    def _control(self, cursor: Cursor) -> bytes:
         control: dict[str, str | bool] = {"streamNextOffset": p.to_offset(cursor)}
         if self._reader.is_at_the_end:
             control["streamClosed"] = self.has_closed = True

@@ -1,39 +1,85 @@
 """Events as text: encoded once as JSON, however many read them, and framed as NDJSON or SSE."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from outlast.core.cursor import Cursor, cursor_of
 from outlast.core.event import Event
 from outlast.core.event import encode as encode_event
-from outlast.core.record import AnyRecord
+from outlast.core.record import AnyRecord, AuthorizationRequired
 from outlast.errors import InvalidInput
+from outlast.server.principal import SEND, Principal
 
 INTERNAL = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal)
+SIGN_IN = AuthorizationRequired.__struct_config__.tag
+
+
+class Visibility(Struct, frozen=True, gc=False):
+    """What a reader may see: internal events, and the addresses of sign-ins.
+
+    Whoever has the address of a sign-in can end it, so it takes the scope `send`.
+    """
+
+    internals: bool = False
+    sign_ins: bool = False
+
+
+def visibility(principal: Principal, internals: bool) -> Visibility:
+    return Visibility(internals, principal.may(SEND))
 
 
 class EncodedEvent(Struct, frozen=True, gc=False):
-    """One event as JSON text, and whether only readers of internals get it."""
+    """One event as JSON text, and whether only readers of internals get it.
 
-    offset: int
+    `redacted` is the text for readers that may not send, where it differs.
+    """
+
+    cursor: Cursor
     is_internal: bool
     data: bytes
+    redacted: bytes = b""
+
+    def seen_by(self, seen: Visibility) -> "EncodedEvent":
+        if not self.redacted or seen.sign_ins:
+            return self
+        return EncodedEvent(self.cursor, self.is_internal, self.redacted)
 
 
 class EventBatch(Struct, frozen=True, gc=False):
     """Lines in their order, and the cursor behind them and behind what is hidden there."""
 
     lines: Sequence[EncodedEvent]
-    cursor: int
+    cursor: Cursor
 
 
 def line_of(event: Event) -> EncodedEvent:
-    return EncodedEvent(event.offset, event.type in INTERNAL, encode_event(event))
+    redacted = b""
+    if event.type == SIGN_IN:
+        redacted = encode_event(replace(event, data={**event.data, "url": ""}))
+    cursor, is_internal = cursor_of(event.cursor), event.type in INTERNAL
+    return EncodedEvent(cursor, is_internal, encode_event(event), redacted)
 
 
-Frame = Callable[[EventBatch], bytes]
-"""Turns a batch into text, and one without events into a heartbeat."""
+Frame = Callable[[EventBatch], list[bytes]]
+"""Turns a batch into pieces of text, and one without events into a heartbeat."""
+
+LARGE = 16 * 1024
+
+
+def pieces_of(parts: Iterable[bytes]) -> list[bytes]:
+    """Join small parts and leave large ones as they are: all readers of a large event share it."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < LARGE:
+            small.append(part)
+            continue
+        pieces += [b"".join(small), part] if small else [part]
+        small = []
+    return [*pieces, b"".join(small)] if small else pieces
 
 
 class StreamEncoding(Struct, frozen=True):
@@ -44,8 +90,8 @@ class StreamEncoding(Struct, frozen=True):
     opening: bytes = b""
 
 
-def frame_ndjson(batch: EventBatch) -> bytes:
-    return b"".join(line.data + b"\n" for line in batch.lines) or b"\n"
+def frame_ndjson(batch: EventBatch) -> list[bytes]:
+    return pieces_of(part for line in batch.lines for part in (line.data, b"\n")) or [b"\n"]
 
 
 NDJSON = StreamEncoding("application/x-ndjson", frame_ndjson)
@@ -55,16 +101,19 @@ RETRY = 1000
 """Milliseconds after which a browser that lost the connection comes back."""
 
 
-def frame_sse(batch: EventBatch) -> bytes:
-    events = (b"id: %d\ndata: %b\n\n" % (line.offset, line.data) for line in batch.lines)
-    return b"".join(events) or b":\n\n"
+def frame_sse(batch: EventBatch) -> list[bytes]:
+    events = ((f"id: {line.cursor}\ndata: ".encode(), line.data, b"\n\n") for line in batch.lines)
+    return pieces_of(part for event in events for part in event) or [b":\n\n"]
 
 
 SSE = StreamEncoding("text/event-stream", frame_sse, b"retry: %d\n\n" % RETRY)
 
 
-def cursor_of(last_event_id: str) -> int:
+def returning_cursor(last_event_id: str) -> Cursor:
     """Return the cursor that a browser brings back."""
-    if last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= 16:
-        return int(last_event_id)
-    raise InvalidInput("the header Last-Event-ID is not a cursor: send back an id as it came")
+    try:
+        return cursor_of(last_event_id)
+    except InvalidInput:
+        raise InvalidInput(
+            "the header Last-Event-ID is not a cursor: send back an id as it came"
+        ) from None

@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from outlast.clock import Clock
-from outlast.errors import CursorAhead, StoreUnavailable, UnknownSession
+from outlast.core.cursor import Cursor
+from outlast.errors import CursorAhead, HistoryGone, StoreUnavailable, UnknownSession
 from outlast.log.reader import POLL, EventReader
 from outlast.log_context import get_logger
 from outlast.server.stream.encoding import line_of
-from outlast.server.stream.window import EventWindow, LogPages
+from outlast.server.stream.window import AT_ONCE, EventWindow, LogPages
 from outlast.session import is_at_rest
 from outlast.store import SessionInfo, Store
 
@@ -32,7 +33,14 @@ class SessionFeed:
     will be added, and `is_gone` that the session was erased.
     """
 
-    def __init__(self, store: Store, clock: Clock, info: SessionInfo) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        info: SessionInfo,
+        turns: asyncio.Semaphore | None = None,
+    ) -> None:
+        self._turns = turns
         self.session_id = info.session_id
         self.window = EventWindow(max(0, info.end - BEHIND))
         self.readers = 0
@@ -44,19 +52,22 @@ class SessionFeed:
         self._looked = 0
         self.clock = clock
         self._store = store
-        self._log = EventReader(store, info.session_id, self.window.start, internals=True)
+        # The first page has the checksum of what is before it; nothing was read there yet.
+        start = Cursor(self.window.start)
+        self._log = EventReader(store, info.session_id, start, internals=True)
         self._has_more = False
+        self._is_outdated = False
         self._is_due = True
         self._heard = asyncio.Event()
         self._news = asyncio.Event()
 
     # For readers
 
-    async def change(self, patience: float) -> bool:
+    async def change(self, timeout: float) -> bool:
         """Wait until anything has changed; False if nothing did in so many seconds."""
         news = self._news
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await news.wait()
         except TimeoutError:
             return False
@@ -69,9 +80,9 @@ class SessionFeed:
             return False
         return self._at_rest
 
-    def pages(self, after: int) -> LogPages:
+    def pages(self, after: Cursor) -> LogPages:
         """Return what a reader has to read by itself, since the window has moved on."""
-        return LogPages(self._store, self.session_id, after)
+        return LogPages(self._store, self.session_id, after, turns=self._turns)
 
     def look_soon(self) -> None:
         self._is_due = True
@@ -81,6 +92,11 @@ class SessionFeed:
         """Let all readers go, wherever they are."""
         self.is_cut = True
         self._tell()
+
+    def end(self) -> None:
+        """Let all readers go: the log is another one than the window is of."""
+        self._is_outdated = True
+        self.look_soon()
 
     # The work
 
@@ -93,8 +109,8 @@ class SessionFeed:
                 await self._wait()
         except UnknownSession:
             self.is_gone = True
-        except CursorAhead:
-            return  # an older history came back: who asks again is told
+        except HistoryGone:
+            return  # the log is another one now: a reader that asks again is told
         except Exception:
             log.exception("a session's log cannot be read on", extra={"session": self.session_id})
         finally:
@@ -103,6 +119,8 @@ class SessionFeed:
 
     async def _look(self) -> None:
         """Read on where something was written; where that may be all, learn how things stand."""
+        if self._is_outdated:
+            raise HistoryGone(f"the log of {self.session_id} is another one now")
         has_more, is_due = self._has_more, self._is_due
         self._has_more = self._is_due = False
         self._heard.clear()
@@ -171,6 +189,7 @@ class SessionFeeds:
         self._store = store
         self._clock = clock
         self._feeds: dict[str, SessionFeed] = {}
+        self.turns = asyncio.Semaphore(AT_ONCE)
         self._tasks: dict[SessionFeed, asyncio.Task[None]] = {}
         self.is_closed = False
 
@@ -194,7 +213,7 @@ class SessionFeeds:
                 asyncio.get_running_loop().call_later(LINGER, self._drop_if_idle, feed)
 
     def _begin(self, info: SessionInfo) -> SessionFeed:
-        feed = SessionFeed(self._store, self._clock, info)
+        feed = SessionFeed(self._store, self._clock, info, self.turns)
         if self.is_closed:
             feed.cut()
             return feed

@@ -1,7 +1,8 @@
 """The words of the Durable Streams protocol: what a client may ask, and the marks it is given.
 
-An offset is a cursor in sixteen digits, so that offsets sort as text. The cursor of this
-protocol is something else: a number that keeps caches from answering a poll for ever.
+An offset is a cursor whose number has sixteen digits, so that offsets sort as text; its checksum
+follows. The cursor of this protocol is something else: a number that keeps caches from answering a
+poll for ever.
 """
 
 import re
@@ -12,6 +13,8 @@ from fastapi import Query, Request
 from msgspec import Struct
 
 from outlast.clock import Clock
+from outlast.core.codec import CHECKSUM_DIGITS
+from outlast.core.cursor import Cursor, cursor_of
 from outlast.server.error import ErrorResponse
 
 BEGINNING = "-1"
@@ -20,7 +23,7 @@ LONG_POLL = "long-poll"
 SSE = "sse"
 
 DIGITS = 16
-OFFSET = re.compile(rf"[0-9]{{{DIGITS}}}")
+OFFSET = re.compile(rf"[0-9]{{{DIGITS}}}(-[0-9a-f]{{{CHECKSUM_DIGITS}}})?")
 
 NEXT_OFFSET = "Stream-Next-Offset"
 UP_TO_DATE = "Stream-Up-To-Date"
@@ -42,11 +45,11 @@ class DurableQuery(Struct, frozen=True):
     cursor: int | None
     internals: bool
 
-    def after(self, end: int) -> int:
+    def after(self, end: int) -> Cursor:
         """Return the cursor to read from; `end` is that of the log."""
         if self.offset == NOW:
-            return end
-        return 0 if self.offset == BEGINNING else int(self.offset)
+            return Cursor(end)
+        return Cursor(0) if self.offset == BEGINNING else cursor_of(self.offset)
 
 
 async def asked(
@@ -92,8 +95,9 @@ def number(cursor: str | None) -> int | None:
     return int(cursor) if cursor and known and len(cursor) <= LONGEST_CURSOR else None
 
 
-def to_offset(cursor: int) -> str:
-    return f"{cursor:0{DIGITS}d}"
+def to_offset(cursor: Cursor) -> str:
+    number = f"{cursor.offset:0{DIGITS}d}"
+    return f"{number}-{cursor.checksum}" if cursor.checksum else number
 
 
 def next_cursor(clock: Clock, given: int | None) -> int:

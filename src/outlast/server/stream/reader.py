@@ -5,25 +5,16 @@ Takes from the feed's window, and reads pages by itself while it is behind that.
 
 from collections.abc import AsyncGenerator
 
-from outlast.errors import CursorAhead, UnknownSession
+from starlette.requests import Request
+
+from outlast.core.cursor import Cursor
+from outlast.errors import HistoryGone, UnknownSession
 from outlast.server.backend import ServerBackend
-from outlast.server.principal import Principal
-from outlast.server.stream.encoding import EventBatch, Frame
+from outlast.server.stream.encoding import EventBatch, Frame, Visibility
 from outlast.server.stream.feed import SessionFeed
 from outlast.server.stream.window import LogPages, visible
 from outlast.session.rest import is_at_rest
 from outlast.store import SessionInfo
-
-
-def check_cursor(after: int, info: SessionInfo) -> None:
-    """Refuse a cursor that is beyond the log's end."""
-    if after > info.end:
-        raise CursorAhead(
-            f"the offset {after} is beyond the stream's end at {info.end}: "
-            "was the database restored from a backup? read again from the beginning",
-            cursor=after,
-            end=info.end,
-        )
 
 
 def is_closed(info: SessionInfo) -> bool:
@@ -36,7 +27,7 @@ class StreamCut(Exception):
 
 
 class FeedReader:
-    """Follows a feed from a cursor on, with or without internal records.
+    """Follows a feed from a cursor on, as far as its reader may see it.
 
     Ends when the session is over and all was given; with `until_rest` when it rests, too.
     """
@@ -46,14 +37,14 @@ class FeedReader:
         feed: SessionFeed,
         info: SessionInfo,
         *,
-        after: int,
-        internals: bool = False,
+        after: Cursor,
+        seen: Visibility,
         until_rest: bool = False,
     ) -> None:
         self.cursor = after
         self._feed = feed
         self._known_end = info.end
-        self._internals = internals
+        self._seen = seen
         self._until_rest = until_rest
         self._look = feed.looks_begun
         self._pages: LogPages | None = None
@@ -62,19 +53,19 @@ class FeedReader:
 
     @property
     def is_up_to_date(self) -> bool:
-        return self.cursor >= max(self._known_end, self._feed.window.end)
+        return self.cursor.offset >= max(self._known_end, self._feed.window.end)
 
     @property
     def is_at_the_end(self) -> bool:
         """Whether all was given of a session to which nothing will be added."""
         return self._feed.is_closed and self.is_up_to_date
 
-    async def next(self, patience: float) -> EventBatch | None:
+    async def next(self, timeout: float) -> EventBatch | None:
         """Return the next lines; none if there are none in time, or None at the end.
 
         Raises StreamCut where the reader has to connect again to learn more.
         """
-        until = self._feed.clock.monotonic() + patience
+        until = self._feed.clock.monotonic() + timeout
         while not self._feed.is_gone:
             if self._feed.is_cut:
                 raise StreamCut
@@ -83,6 +74,9 @@ class FeedReader:
                 batch = await self._move()
             except UnknownSession:
                 return None
+            except HistoryGone:
+                self._feed.end()
+                raise StreamCut from None  # a reader that comes again is told
             if batch.lines:
                 return batch
             if self.is_up_to_date and self._has_ended():
@@ -93,16 +87,16 @@ class FeedReader:
 
     async def _move(self) -> EventBatch:
         """Go on by one batch, and return what this reader may see of it."""
-        if self.cursor < self._feed.window.start:
+        if self.cursor.offset < self._feed.window.start:
             self._pages = self._pages or self._feed.pages(self.cursor)
             batch = await self._pages.next()
         else:
             self._pages = None
             batch = self._feed.window.after(self.cursor)
-        if batch.cursor > self.cursor:
+        if batch.cursor.offset > self.cursor.offset:
             self._look = self._feed.looks_begun
         self.cursor = batch.cursor
-        return visible(batch, self._internals)
+        return visible(batch, self._seen)
 
     async def _change(self, until: float) -> bool:
         left = until - self._feed.clock.monotonic()
@@ -115,19 +109,22 @@ class FeedReader:
 
 
 async def follow(
-    reader: FeedReader, backend: ServerBackend, principal: Principal, frame: Frame
+    reader: FeedReader, backend: ServerBackend, request: Request, frame: Frame
 ) -> AsyncGenerator[bytes, None]:
     """Yield what the reader is given; `frame` turns an empty batch into a heartbeat.
 
-    At every heartbeat the principal is checked again: a key can be revoked meanwhile.
+    At every heartbeat the caller is checked again: its key or its login may have ended.
     """
     clock = backend.app.clock
     due = clock.monotonic() + backend.heartbeat
     while (batch := await reader.next(due - clock.monotonic())) is not None:
         is_due = clock.monotonic() >= due
         if is_due:
-            if not await backend.still_valid(principal):
+            if not await backend.still_valid(request):
                 raise StreamCut
             due = clock.monotonic() + backend.heartbeat
         if batch.lines or is_due:
-            yield frame(batch)
+            pieces = frame(batch)
+            del batch  # a slow reader keeps what it is sent, and not what follows it
+            for piece in pieces:
+                yield piece

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from outlast.server.error import ErrorResponse
+from outlast.server.response_limit import ReaderStalled
 from outlast.server.stream.reader import StreamCut
 
 T = TypeVar("T")
@@ -58,8 +59,8 @@ class StreamResponse(StreamingResponse):
             async with aclosing(self._pieces) as pieces:
                 async for piece in pieces:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except StreamCut:
-            return
+        except (StreamCut, ReaderStalled):
+            return  # caught here: further out, the traceback would keep what was being sent
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

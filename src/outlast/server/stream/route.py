@@ -7,14 +7,24 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from msgspec import Struct
 
+from outlast.core.cursor import TEXT as CURSOR_TEXT
+from outlast.core.cursor import Cursor, cursor_of
+from outlast.log.reader import confirm
 from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Reader, Served, answers
-from outlast.server.principal import INTERNALS, Principal
+from outlast.server.principal import INTERNALS
 from outlast.server.stream.durable import durable_response
-from outlast.server.stream.encoding import NDJSON, SSE, StreamEncoding, cursor_of
+from outlast.server.stream.encoding import (
+    NDJSON,
+    SSE,
+    StreamEncoding,
+    Visibility,
+    returning_cursor,
+    visibility,
+)
 from outlast.server.stream.protocol import DurableQuery, asked
-from outlast.server.stream.reader import FeedReader, check_cursor, follow, is_closed
+from outlast.server.stream.reader import FeedReader, follow, is_closed
 from outlast.server.stream.response import StreamResponse, come_again
 from outlast.server.stream.window import up_to_end
 from outlast.store import SessionInfo
@@ -23,36 +33,44 @@ CURSOR = "Outlast-Cursor"
 
 
 class StreamQuery(Struct, frozen=True):
-    """A query: after which offset, how far (see the route's `follow`), and in which encoding."""
+    """A query: after which cursor, how far (see the route's `follow`), and in which encoding."""
 
-    after: int
+    after: Cursor
     follow: str
-    internals: bool
+    seen: Visibility
     form: StreamEncoding
 
 
-def log_response(
-    backend: ServerBackend, principal: Principal, info: SessionInfo, wanted: StreamQuery
+async def log_response(
+    backend: ServerBackend, request: Request, info: SessionInfo, wanted: StreamQuery
 ) -> StreamResponse:
     """Answer with the log; a page says in a header where it ends."""
     is_page = wanted.follow == "false"
     if not is_page and backend.feeds.is_closed:
         raise come_again()
-    pieces = page(backend, info, wanted) if is_page else stream(backend, principal, info, wanted)
-    headers = {CURSOR: str(info.end)} if is_page else {}
-    return StreamResponse(pieces, backend.hold(principal), wanted.form.media_type, headers)
+    pieces = page(backend, info, wanted) if is_page else stream(backend, request, info, wanted)
+    headers = {}
+    if is_page:
+        end = await confirm(backend.app.store.log, info.session_id, Cursor(info.end))
+        headers[CURSOR] = str(end)
+    hold = backend.hold(backend.principal(request))
+    return StreamResponse(pieces, hold, wanted.form.media_type, headers)
 
 
 async def page(
     backend: ServerBackend, info: SessionInfo, wanted: StreamQuery
 ) -> AsyncGenerator[bytes, None]:
-    async for batch in up_to_end(backend.app.store, info, wanted.after, wanted.internals):
-        if batch.lines:
-            yield wanted.form.frame(batch)
+    async for batch in up_to_end(
+        backend.app.store, info, wanted.after, wanted.seen, turns=backend.feeds.turns
+    ):
+        pieces = wanted.form.frame(batch) if batch.lines else []
+        del batch  # likewise in `follow`
+        for piece in pieces:
+            yield piece
 
 
 async def stream(
-    backend: ServerBackend, principal: Principal, info: SessionInfo, wanted: StreamQuery
+    backend: ServerBackend, request: Request, info: SessionInfo, wanted: StreamQuery
 ) -> AsyncGenerator[bytes, None]:
     if wanted.form.opening:
         yield wanted.form.opening
@@ -61,10 +79,10 @@ async def stream(
             feed,
             info,
             after=wanted.after,
-            internals=wanted.internals,
+            seen=wanted.seen,
             until_rest=wanted.follow == "until_rest",
         )
-        async with aclosing(follow(reader, backend, principal, wanted.form.frame)) as pieces:
+        async with aclosing(follow(reader, backend, request, wanted.form.frame)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -78,6 +96,7 @@ EVENT = {
     "lane": "main",
     "data": {"agent": "support"},
     "version": 2,
+    "cursor": "1-5f2e9c01",
 }
 TEXT = {"schema": {"type": "string"}}
 
@@ -124,8 +143,14 @@ async def read_stream(
     caller: Reader,
     backend: Served,
     after: Annotated[
-        int, Query(ge=0, lt=10**16, description="A cursor: events with a higher offset are given.")
-    ] = 0,
+        str,
+        Query(
+            pattern=CURSOR_TEXT,
+            description="A cursor: the `cursor` of an event, or its `offset`. The events after it"
+            " are given. A cursor whose event is not in the log any more is refused; of an offset"
+            " only is known whether the log is long enough.",
+        ),
+    ] = "0",
     follow: Annotated[
         Literal["true", "false", "until_rest"],
         Query(
@@ -146,12 +171,15 @@ async def read_stream(
     info = await backend.owned_session(caller, session_id)
     is_sse = SSE.media_type in request.headers.get("accept", "")
     returns = is_sse and bool(last_event_id)
-    after = cursor_of(last_event_id) if returns else after
-    check_cursor(after, info)
-    if returns and after == info.end and is_closed(info):
+    given = returning_cursor(last_event_id) if returns else cursor_of(after)
+    start = await confirm(backend.app.store.log, session_id, given)
+    if returns and start.offset == info.end and is_closed(info):
         return Response(status_code=204)  # this is what keeps a browser from coming again
-    return log_response(
-        backend, caller, info, StreamQuery(after, follow, internals, SSE if is_sse else NDJSON)
+    return await log_response(
+        backend,
+        request,
+        info,
+        StreamQuery(start, follow, visibility(caller, internals), SSE if is_sse else NDJSON),
     )
 
 

@@ -3,10 +3,14 @@
 Offsets rise by one, so a cursor is a place in the list: nothing is searched for.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 
+from outlast.core.cursor import Cursor
+from outlast.errors import HistoryGone
 from outlast.log.reader import EventReader
-from outlast.server.stream.encoding import EncodedEvent, EventBatch, line_of
+from outlast.server.stream.encoding import EncodedEvent, EventBatch, Visibility, line_of
 from outlast.store import SessionInfo, Store
 
 MOST_LINES = 512
@@ -48,56 +52,96 @@ class EventWindow:
     def _is_too_full(self, leaving: int) -> bool:
         return len(self._lines) - leaving > self._most_lines or self._bytes > self._most_bytes
 
-    def after(self, cursor: int) -> EventBatch:
-        """Return what follows a cursor that is not before the start, as much as fits a batch."""
-        return first_of(self._lines[max(0, cursor - self.start) :], cursor)
+    def after(self, cursor: Cursor) -> EventBatch:
+        """Return what follows a cursor that is not before the start, as much as fits a batch.
+
+        Raises HistoryGone if the window is of another log than the cursor.
+        """
+        place = max(0, cursor.offset - self.start)
+        if 0 < place <= len(self._lines) and cursor.checksum:
+            here = self._lines[place - 1].cursor
+            if here != cursor:
+                raise HistoryGone(f"the log at {cursor.offset} is another one than was read")
+        return first_of(self._lines[place:], cursor)
 
 
-def first_of(lines: Sequence[EncodedEvent], cursor: int) -> EventBatch:
+def first_of(lines: Sequence[EncodedEvent], cursor: Cursor) -> EventBatch:
     """Return the first lines, about `BATCH` bytes of them and one at least."""
     size = 0
     for count, line in enumerate(lines, 1):
         size += len(line.data)
         if size >= BATCH:
-            return EventBatch(lines[:count], line.offset)
-    return EventBatch(lines, lines[-1].offset if lines else cursor)
+            return EventBatch(lines[:count], line.cursor)
+    return EventBatch(lines, lines[-1].cursor if lines else cursor)
 
 
 PAGE = 100
-"""Records that are read at once, and held while they are sent."""
+"""Records that are read at once at most, and held while they are sent."""
+AT_ONCE = 1
+"""Pages that are read at once by readers behind the window.
+
+A page is held several times over. And a store has few connections to read with (two threads, on
+SQLite): with one page at a time the feeds, on which live readers wait, always find one free.
+"""
+FIRST = 8
+"""Records that are read first: how large they are is not known before."""
 
 
 class LogPages:
-    """The log from a cursor on, about a page of it in memory at a time."""
+    """The log from a cursor on, about a page of it in memory at a time.
 
-    def __init__(self, store: Store, session_id: str, after: int, limit: int = PAGE) -> None:
+    Pages grow while their records are small, and shrink when they are large: a reader that does
+    not read keeps about `BATCH` bytes in memory, or one commit if that is more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session_id: str,
+        after: Cursor,
+        limit: int = PAGE,
+        turns: asyncio.Semaphore | None = None,
+    ) -> None:
+        self._turns = turns or nullcontext()
         self.cursor = after
-        self._log = EventReader(store, session_id, after, internals=True, limit=limit)
+        self._most = limit
+        self._log = EventReader(store, session_id, after, internals=True, limit=min(FIRST, limit))
         self._lines: list[EncodedEvent] = []
 
     async def next(self) -> EventBatch:
         """Return what follows; nothing at the present end."""
         if not self._lines:
-            self._lines = [line_of(event) for event in await self._log.next_page()]
+            async with self._turns:
+                self._lines = [line_of(event) for event in await self._log.next_page()]
+            size = sum(len(line.data) for line in self._lines)
+            limit = self._log.limit * 2 if size < BATCH else self._log.limit // 4
+            self._log.limit = max(1, min(limit, self._most))
         batch = first_of(self._lines, self.cursor)
         self._lines = self._lines[len(batch.lines) :]
         self.cursor = batch.cursor
         return batch
 
 
-def visible(batch: EventBatch, internals: bool) -> EventBatch:
+def visible(batch: EventBatch, seen: Visibility) -> EventBatch:
     """Return what a reader may see of a batch; the cursor is behind the rest, too."""
-    if internals:
-        return batch
-    return EventBatch([line for line in batch.lines if not line.is_internal], batch.cursor)
+    lines = (line for line in batch.lines if seen.internals or not line.is_internal)
+    return EventBatch([line.seen_by(seen) for line in lines], batch.cursor)
 
 
 async def up_to_end(
-    store: Store, info: SessionInfo, after: int, internals: bool, limit: int = PAGE
+    store: Store,
+    info: SessionInfo,
+    after: Cursor,
+    seen: Visibility,
+    limit: int = PAGE,
+    turns: asyncio.Semaphore | None = None,
 ) -> AsyncIterator[EventBatch]:
     """Give what the log had when the session was looked up, and nothing beyond."""
-    pages = LogPages(store, info.session_id, after, limit)
-    while pages.cursor < info.end:
-        batch = await pages.next()
-        lines = [line for line in batch.lines if line.offset <= info.end]
-        yield visible(EventBatch(lines, min(batch.cursor, info.end)), internals)
+    pages = LogPages(store, info.session_id, after, limit, turns)
+    while pages.cursor.offset < info.end:  # nothing names what is given: it would be held meanwhile
+        yield visible(up_to(await pages.next(), info.end), seen)
+
+
+def up_to(batch: EventBatch, end: int) -> EventBatch:
+    lines = [line for line in batch.lines if line.cursor.offset <= end]
+    return EventBatch(lines, lines[-1].cursor if lines else batch.cursor)

@@ -13,7 +13,14 @@ from outlast.core.codec import Packer, encode
 from outlast.core.record import FORMAT, NewOutboxCursor, SessionStarted
 from outlast.errors import OutlastError
 from outlast.store import Admission, AdmissionReceipt
-from outlast.store.admission import digest, has_open_cancel, is_named, name_of, with_turn
+from outlast.store.admission import (
+    body_of,
+    digest,
+    has_open_cancel,
+    is_named,
+    name_of,
+    with_turn,
+)
 from outlast.store.refusal import (
     other_content,
     queue_full,
@@ -21,6 +28,7 @@ from outlast.store.refusal import (
     session_erased,
     session_exists,
     session_over,
+    session_too_large,
     token_taken,
     unknown_request,
     unknown_session,
@@ -49,9 +57,11 @@ class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     marks: int
     start: int
     size: int
+    bytes: int
     turn: str | UnsetType = UNSET
     most_queued: int | UnsetType = UNSET
     most_queued_of_tenant: int | UnsetType = UNSET
+    most_bytes: int | UnsetType = UNSET
     blobs: list[BlobPart] | UnsetType = UNSET
     outbox: Sequence[NewOutboxCursor] | UnsetType = UNSET
     parent: str | UnsetType = UNSET
@@ -66,11 +76,12 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
     """
 
     def __init__(self, admission: Admission, packer: Packer) -> None:
-        body = encode(admission.records)
+        body = body_of(admission)
         super().__init__(admission.session_id, len(body))
         self._admission = admission
         self._packer = packer
         self._packed = packer.pack(body)
+        self._bytes = len(body)
         self._turn = "" if has_open_cancel(admission.records) else None
         self._was_sent = False
 
@@ -97,11 +108,14 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
             marks=ARRIVAL | (STARTS_OR_ENDS if is_start else 0),
             start=start,
             size=size,
+            bytes=self._bytes,
         )
         if admission.most_queued:
             wanted.most_queued = admission.most_queued
         if admission.most_queued_of_tenant:
             wanted.most_queued_of_tenant = admission.most_queued_of_tenant
+        if admission.most_bytes:
+            wanted.most_bytes = admission.most_bytes
         if self._turn is not None:
             wanted.turn = self._turn
         if admission.outbox:
@@ -144,8 +158,8 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
     def address_to(self, turn: str) -> None:
         """Address a cancel that names no turn to the open one."""
         self._turn = turn
-        records = [with_turn(record, turn) for record in self._admission.records]
-        self._packed = self._packer.pack(encode(records))
+        body = encode([with_turn(record, turn) for record in self._admission.records])
+        self._packed, self._bytes = self._packer.pack(body), len(body)
 
     def doubt(self) -> None:
         """Remember that the admission, if the store has it, was made by this very item."""
@@ -172,6 +186,8 @@ def refuse(admission: Admission, answer: list[Any]) -> OutlastError:
             return queue_full("session", session_id, admission.most_queued)
         case ["queue_full", "tenant"]:
             return queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)
+        case ["too_large"]:
+            return session_too_large(session_id, admission.most_bytes)
         case ["unknown_request"]:
             return unknown_request(session_id, request_id)
         case ["closed", state]:

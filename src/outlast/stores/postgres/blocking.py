@@ -6,6 +6,7 @@ the server, wherever the wire is cut. A server that does not answer in time coun
 
 import select
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -15,31 +16,27 @@ from psycopg.errors import error_from_result
 from psycopg.pq.abc import PGresult
 
 from outlast.clock import Clock
-from outlast.stores.postgres.error import is_of_the_connection, lost, unreachable
+from outlast.stores.postgres.answer_watch import cut_off_after
+from outlast.stores.postgres.error import ServerAway, is_of_the_connection, lost, unreachable
 from outlast.stores.postgres.fork import ForkGuarded
 from outlast.stores.postgres.pipeline import DONE, Rows, load_rows
 from outlast.stores.postgres.statement import BINARY, Statement
+from outlast.stores.postgres.timeline import ServerGuard, ServerIdentity, ServerRefused, places
 
 
 class BlockingConnection:
-    """A connection that one thread at a time uses; each answer may take `patience` seconds."""
+    """A connection that one thread at a time uses; each answer may take `timeout` seconds."""
 
-    def __init__(self, conninfo: str, label: str, clock: Clock, patience: float) -> None:
-        try:
-            connection = psycopg.connect(
-                conninfo,
-                autocommit=True,
-                prepare_threshold=None,
-                connect_timeout=limit_of(conninfo, patience),
-            )
-        except psycopg.Error as error:
-            raise unreachable(error, conninfo, label) from None  # its text is in ours, cleaned
+    def __init__(
+        self, conninfo: str, label: str, guard: ServerGuard, clock: Clock, timeout: float
+    ) -> None:
+        connection, self.server = connect(conninfo, label, guard, timeout)
         self._connection = connection
         self._raw = connection.pgconn
         self._guarded = ForkGuarded(self._raw)
         self._label = label
         self._clock = clock
-        self._patience = patience
+        self._timeout = timeout
         self._until = 0.0
         self._loader = Transformer(connection)
         self._poll = select.poll()
@@ -48,7 +45,7 @@ class BlockingConnection:
 
     def send(self, statements: Sequence[Statement]) -> list[Rows]:
         """Have statements done as one transaction, and return the rows of each."""
-        self._until = self._clock.monotonic() + self._patience
+        self._until = self._clock.monotonic() + self._timeout
         try:
             results = self._send(statements)
             if failed := next((r for r in results if r.status not in DONE), None):
@@ -92,8 +89,45 @@ class BlockingConnection:
         self._connection.close()
 
 
-def limit_of(conninfo: str, patience: float) -> int:
+def connect(
+    conninfo: str, label: str, guard: ServerGuard, timeout: float
+) -> tuple[psycopg.Connection[Any], ServerIdentity]:
+    """Open a connection to a server that is not outdated, as `pipeline.connect` does."""
+    refused: ServerRefused | None = None
+    for place in places(conninfo):
+        try:
+            return connect_to(place, label, guard, timeout)
+        except ServerRefused as error:
+            refused = error
+        except ServerAway:
+            if refused is None:
+                raise
+    assert refused is not None
+    raise refused
+
+
+def connect_to(
+    conninfo: str, label: str, guard: ServerGuard, timeout: float
+) -> tuple[psycopg.Connection[Any], ServerIdentity]:
+    try:
+        connection = psycopg.connect(
+            conninfo,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=limit_of(conninfo, timeout),
+        )
+        try:
+            with cut_off_after(timeout, connection):
+                return connection, guard.admit_blocking(connection)
+        except BaseException:
+            connection.close()
+            raise
+    except psycopg.Error as error:
+        raise unreachable(error, conninfo, label) from None  # its text is in ours, cleaned
+
+
+def limit_of(conninfo: str, timeout: float) -> int:
     """Return how long opening may take: as the URL says, or less. Libpq takes no less than 2."""
     said = int(conninfo_to_dict(conninfo).get("connect_timeout") or 0)
-    limit = max(2, round(patience))
+    limit = max(2, round(timeout))
     return min(said, limit) if said else limit

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.store import Claim
+from outlast.store.clock import MeasuredStoreClock
 from outlast.stores.postgres.liveness import LivenessObserver
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.statement import Query, Statement
@@ -22,11 +23,12 @@ LOOK_ALONG_AFTER = 0.4
 
 
 class ClaimAnswer(msgspec.Struct):
-    """The lanes of a claim, and the first instant at which another one gets ready."""
+    """The lanes of a claim, the server's time, and when the next lane gets ready."""
 
     claims: list[tuple[Any, ...]]
     now: int
     next: int | None
+    epoch: str
 
 
 _decode = msgspec.json.Decoder(ClaimAnswer).decode
@@ -42,6 +44,7 @@ class ClaimItem:
         self,
         queries: Mapping[str, Query],
         observer: LivenessObserver,
+        clock: MeasuredStoreClock,
         worker: str,
         limit: int,
         held: Sequence[tuple[str, str]],
@@ -52,6 +55,7 @@ class ClaimItem:
     ) -> None:
         self._query = queries["claim"]
         self._observer = observer
+        self._clock = clock
         self._params = {
             "worker": worker,
             "limit": max(0, limit),
@@ -63,6 +67,7 @@ class ClaimItem:
         }
 
     def compose(self) -> Sequence[Statement]:
+        self._asked_at = self._clock.asking()
         claim = self._query.bind(self._params)
         if self._observer.is_due(LOOK_ALONG_AFTER):
             return [claim, self._observer.look()]
@@ -73,12 +78,13 @@ class ClaimItem:
         for rows in looks:
             self._observer.note(rows)
         given = _decode(text)
-        return [claim_of(row, given.now) for row in given.claims], given.next
+        self._clock.note(self._asked_at, given.now)
+        return [claim_of(row, given) for row in given.claims], given.next
 
 
-def claim_of(row: tuple[Any, ...], now: int) -> Claim:
-    *known, permits = row
-    return replace(Claim(*known), permits=tuple(permits), now=now)
+def claim_of(row: tuple[Any, ...], given: ClaimAnswer) -> Claim:
+    *known, evidence, permits = row
+    return replace(Claim(*known), permits=tuple(permits), epoch=given.epoch, evidence=evidence)
 
 
 def to_like(pattern: str) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from outlast.core.codec import Packer
-from outlast.core.index import NO_CHANGES, Index, change_offset, end_offset
+from outlast.core.codec import Packer, checksum_of
+from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled
 from outlast.errors import NotEncodable
 from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
@@ -36,6 +36,7 @@ from outlast.stores.postgres.writer import GroupBuffer, Hints, WriteItem, Writer
 LEASE_LOST = Refused("lease_lost")
 ABSENT = Refused("absent")
 UNDONE = Refused("undone")
+NO_FAILURE = LaneFailure("", "")
 
 
 class Committer:
@@ -107,7 +108,7 @@ class Committer:
 class SnapshotJson(Struct):
     """A snapshot, and which part of the group's bytes it is."""
 
-    up_to: int
+    last_offset: int
     fold: int
     start: int
     size: int
@@ -143,6 +144,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     fence: int
     number: int
     seen: int
+    epoch: str
     at: int
     ready_at: int | None
     release: bool
@@ -155,6 +157,8 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     marks: int
     start: int
     size: int
+    bytes: int
+    deaths: int | UnsetType = UNSET
     more: bool = False
     asks: bool = False
     tells: bool = False
@@ -167,6 +171,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     slices_seen: int | UnsetType = UNSET
     awaits_permit: bool | UnsetType = UNSET
     frees: Sequence[str] | UnsetType = UNSET
+    failure: LaneFailure | UnsetType = UNSET
     over: str | UnsetType = UNSET
     ended: int | UnsetType = UNSET
     effects: Sequence[EffectClaim] | UnsetType = UNSET
@@ -226,6 +231,8 @@ class CommitItem(WriteItem[Committed | Refused]):
                 "digest": self._digest,
                 "records": len(commit.records),
                 "data": self._packed.data,
+                "epoch": commit.epoch,
+                "bytes": len(commit.body),
             }
         )
 
@@ -240,6 +247,7 @@ class CommitItem(WriteItem[Committed | Refused]):
             fence=commit.fence,
             number=commit.number,
             seen=commit.seen,
+            epoch=commit.epoch,
             at=commit.at,
             ready_at=commit.ready_at,
             release=commit.release,
@@ -252,9 +260,12 @@ class CommitItem(WriteItem[Committed | Refused]):
             marks=marks_of(index),
             start=start,
             size=size,
+            bytes=len(commit.body) if has_records else 0,
             asks=self._asks,
             tells=commit.tells and not self._asks,
         )
+        if commit.deaths is not None:
+            wanted.deaths = commit.deaths
         if index is not NO_CHANGES and index != NO_CHANGES:
             add_index(wanted, commit)
         if commit.awaits_permit or commit.frees or commit.slices_seen is not None:
@@ -297,7 +308,10 @@ class CommitItem(WriteItem[Committed | Refused]):
                     hints[send.session_id] = True
                 if arrivals:
                     self._keep(tenant, arrivals)
-                return Committed(first_offset, at)
+                checksum = checksum_of(at, self._packed.data) if self.commit.records else ""
+                return Committed(first_offset, at, checksum=checksum)
+            case ["history_changed", epoch]:
+                return Refused("history_changed", epoch=epoch)
             case ["arrivals", tenant, arrivals]:
                 self._keep(tenant, arrivals)
                 return Refused("arrivals")
@@ -357,6 +371,8 @@ def add_index(wanted: CommitJson, commit: Commit) -> None:
         wanted.revoked, wanted.more = index.revoked, True
     if index.changes_slices:
         wanted.sliced = change_offset(commit.records, 0)
+    if index.failure or index.clears_failure:
+        wanted.failure = index.failure or NO_FAILURE
     if index.over:
         wanted.over, wanted.ended = index.over, end_offset(commit.records, 0)
         wanted.more = True

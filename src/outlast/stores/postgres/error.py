@@ -27,6 +27,15 @@ UNREADABLE = ("XX001", "XX002")
 MISSING = ("3F000", "42P01")
 # A function or a column is missing that was there when this process looked at the version.
 CHANGED = ("42883", "42703")
+# The words of a server that will accept connections before long: it is starting, or has no room
+# now. For a connection that was not opened the driver gives these words and no code.
+SOON = (
+    "starting up",
+    "not yet accepting",
+    "too many clients",
+    "too many connections for",  # a role, a database
+    "remaining connection slots",
+)
 DENIED = ("28", "42501", "3D000", "25006")
 
 
@@ -36,6 +45,10 @@ class ConnectionLost(StoreUnavailable):
 
 class ServerAway(StoreUnavailable):
     """No connection could be opened."""
+
+
+class ServerBusy(ServerAway):
+    """The server says that it will accept connections before long."""
 
 
 def state_of(error: BaseException) -> str:
@@ -67,6 +80,11 @@ def is_of_the_connection(error: BaseException) -> bool:
     return state.startswith("08") or state in {"57P01", "57P02", "57P03", "57P05", "53300"}
 
 
+def is_busy(error: psycopg.Error) -> bool:
+    """Whether a server that refused a connection says that it will accept one before long."""
+    return any(words in str(error) for words in SOON)
+
+
 def lost(label: str, cause: str = "") -> ConnectionLost:
     detail = f" ({cause})" if cause else ""
     return ConnectionLost(
@@ -85,6 +103,13 @@ def unreachable(error: psycopg.Error, conninfo: str, label: str) -> ServerAway:
     password = conninfo_to_dict(conninfo).get("password")
     if password:
         said = said.replace(str(password), "***")
+    if is_busy(error):
+        return ServerBusy(
+            f"the {label} takes no connection now ({said}); it does when it has started, or when"
+            " others close theirs: see max_connections if that goes on",
+            store=label,
+            retry=True,
+        )
     return ServerAway(
         f"the {label} cannot be reached ({said}); check that it runs and that the URL is right",
         store=label,

@@ -31,8 +31,8 @@ class PostgresLimit:
         found: list[Permit | Refused] = await self._access.parts().writer.submit(item)
         return found
 
-    async def skip_stale(self, patience: int) -> int:
-        parts, named = self._access.parts(), {"patience": patience}
+    async def skip_stale(self, timeout: int) -> int:
+        parts, named = self._access.parts(), {"timeout": timeout}
         if not await self._access.ask("has_overdue", named):
             return 0
         [(text,)] = await parts.ungrouped.ask(self._access.queries["skip_stale"].bind(named))

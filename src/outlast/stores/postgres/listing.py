@@ -5,8 +5,11 @@ from typing import Any
 
 import msgspec
 
+from outlast.core.instant import date_of, date_or_none, milliseconds_at
 from outlast.store import (
     DeliveryInfo,
+    FailureFilter,
+    FailureInfo,
     LaneCount,
     LaneInfo,
     RequestInfo,
@@ -37,6 +40,7 @@ class PostgresListing:
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -47,11 +51,14 @@ class PostgresListing:
             "parent": parent,
             "before": before,
             "limit": limit,
+            **failure_filters(failed),
         }
         # A statement for each index: one with all conditions would be planned for none of them.
         name = "sessions" if tenant is None else "sessions_of_tenant"
         if parent is not None:
             name = "sessions_of_parent"
+        if failed is not None:
+            name = "failed_sessions"
         return [describe_session(row) for row in await self._access.ask(name, filters)]
 
     async def lanes(
@@ -62,6 +69,7 @@ class PostgresListing:
         agent: str | None = None,
         status: str | None = None,
         worker: str | None = None,
+        failed: FailureFilter | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
@@ -75,8 +83,10 @@ class PostgresListing:
             "after": after_session,
             "after_lane": after_lane,
             "limit": limit,
+            **failure_filters(failed),
         }
-        return [describe_lane(row) for row in await self._access.ask("lanes", filters)]
+        name = "lanes" if failed is None else "failed_lanes"
+        return [describe_lane(row) for row in await self._access.ask(name, filters)]
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         rows = await self._access.ask("delivery", {"delivery_id": delivery_id})
@@ -124,15 +134,24 @@ class PostgresListing:
 
     async def census(self) -> StoreCounts:
         rows = await self._access.ask("census", {})
-        ready = [ready_at for *_, ready_at in rows if ready_at is not None]
+        ready = [ready_at for *_, ready_at, _ in rows if ready_at is not None]
         return StoreCounts(
             tuple(
-                LaneCount(status, msgspec.json.decode(wait, type=tuple[str, ...]), count)
-                for status, wait, count, *_ in rows
+                LaneCount(status, msgspec.json.decode(wait, type=tuple[str, ...]), count, code)
+                for status, wait, count, _, _, code in rows
             ),
-            queued=sum(queued for *_, queued, _ in rows),
-            oldest_ready_at=min(ready, default=None),
+            queued=sum(row[3] for row in rows),
+            oldest_ready_at=date_of(min(ready)) if ready else None,
         )
+
+
+def failure_filters(failed: FailureFilter | None) -> dict[str, Any]:
+    """Return which failures are looked for."""
+    since = failed.since if failed else None
+    return {
+        "code": failed.code if failed else None,
+        "since": milliseconds_at(since) if since else 0,
+    }
 
 
 def describe_session(row: Row) -> SessionInfo:
@@ -144,19 +163,20 @@ def describe_session(row: Row) -> SessionInfo:
         agent=agent,
         mode=mode,
         status=status,
-        created_at=created_at,
-        updated_at=updated_at,
+        created_at=date_of(created_at),
+        updated_at=date_of(updated_at),
         end=end,
         over=over,
         token=token,
         parent=parent,
         lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in _decode(lanes)),
-        seen_at=seen_at,
+        seen_at=date_of(seen_at),
     )
 
 
 def describe_lane(row: Sequence[Any]) -> LaneInfo:
-    session_id, tenant, agent, lane, status, turn, worker, fence, ready_at, queued = row
+    session_id, tenant, agent, lane, status, turn, worker, fence, ready_at, queued, *lost = row
+    deaths, claimable_at, size, code, message, failed_at, failed_turn = lost
     return LaneInfo(
         session_id=session_id,
         tenant=tenant,
@@ -166,8 +186,12 @@ def describe_lane(row: Sequence[Any]) -> LaneInfo:
         turn=turn,
         worker=worker,
         fence=fence,
-        ready_at=ready_at,
+        ready_at=None if ready_at is None else date_of(ready_at),
         queued=queued,
+        deaths=deaths,
+        claimable_at=date_of(claimable_at) if claimable_at else None,
+        size=size,
+        failure=FailureInfo(code, message, date_of(failed_at), failed_turn) if failed_at else None,
     )
 
 
@@ -194,7 +218,7 @@ def describe_request(row: Row) -> RequestInfo:
         lane=lane,
         kind=kind,
         state=state,
-        expires_at=expires_at,
+        expires_at=date_or_none(expires_at),
         data=data,
         tenant=tenant,
         agent=agent,

@@ -69,8 +69,10 @@ class PostgresLog:
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._access.parts().reading.load(session_id, lane, after)
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        return await self._access.parts().reading.read(session_id, after, limit)
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
+        return await self._access.parts().reading.read(session_id, after, limit, large=large)
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self._access.parts().reading.read_back(session_id, before, limit)
@@ -92,6 +94,10 @@ class PostgresLog:
         others = _decode(woken) if woken else []
         parts.notifier.tell(dict.fromkeys([session_id, *others], True))
         return True
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        statement = self._access.queries["drop_snapshots"].bind({"session_id": session_id})
+        await self._access.parts().ungrouped.ask(statement)
 
     async def find_orphans(self, limit: int = 100) -> Sequence[str]:
         rows = await self._access.ask("orphans", {"limit": max(0, limit)})

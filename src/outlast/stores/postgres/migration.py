@@ -14,7 +14,8 @@ import psycopg
 
 from outlast.clock import Clock
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, StoreUnavailable, UnsupportedStore
-from outlast.stores.postgres.error import explain, is_passing
+from outlast.store.clock import MeasuredStoreClock
+from outlast.stores.postgres.error import ServerBusy, explain, is_passing
 from outlast.stores.postgres.pipeline import connect
 from outlast.stores.postgres.reconnect import RetryState
 from outlast.stores.postgres.statement import (
@@ -24,6 +25,7 @@ from outlast.stores.postgres.statement import (
     load_functions,
     load_migrations,
 )
+from outlast.stores.postgres.timeline import ServerGuard
 from outlast.stores.postgres.url import DEFAULT_SCHEMA, StoreAddress
 
 MIGRATIONS = load_migrations()
@@ -31,15 +33,6 @@ NEWEST = 1 + len(MIGRATIONS)
 OLDEST_SERVER = 14
 TRIES = 200  # ten minutes of them
 ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter keeps whatever bytes it is given
-# The words of a server that will accept connections before long: it is starting, or has no room
-# now. For a connection that was not opened the driver gives these words and no code.
-SOON = (
-    "starting up",
-    "not yet accepting",
-    "too many clients",
-    "too many connections for",  # a role, a database
-    "remaining connection slots",
-)
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -59,25 +52,35 @@ class SchemaState(NamedTuple):
 
 async def migrate(
     place: StoreAddress,
+    guard: ServerGuard,
     clock: Clock,
     queries: Mapping[str, Query],
     migrations: Sequence[Traversable] = MIGRATIONS,
+    server_clock: MeasuredStoreClock | None = None,
 ) -> None:
-    """Bring the schema up to date, or refuse and leave it as it is."""
-    async with connected(place, clock) as connection:
+    """Bring the schema up to date, or refuse and leave it as it is; then read the clock."""
+    async with connected(place, guard, clock) as connection:
         if await find_version(connection, place, queries, 1 + len(migrations)) <= len(migrations):
             await insist(connection, place, clock, queries, migrations)
+        if server_clock:
+            asked_at = server_clock.asking()
+            [time] = await one(connection, queries["read_clock"])
+            server_clock.note(asked_at, time)
 
 
-async def look(place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> int:
+async def look(
+    place: StoreAddress, guard: ServerGuard, clock: Clock, queries: Mapping[str, Query]
+) -> int:
     """Return the schema's version, or 0 if there is none, and change nothing."""
-    async with connected(place, clock) as connection:
+    async with connected(place, guard, clock) as connection:
         return await find_version(connection, place, queries)
 
 
 @asynccontextmanager
-async def connected(place: StoreAddress, clock: Clock) -> AsyncIterator[Connection]:
-    connection = await connect_soon(place, clock)
+async def connected(
+    place: StoreAddress, guard: ServerGuard, clock: Clock
+) -> AsyncIterator[Connection]:
+    connection = await connect_soon(place, guard, clock)
     try:
         yield connection
     except psycopg.Error as error:
@@ -86,15 +89,17 @@ async def connected(place: StoreAddress, clock: Clock) -> AsyncIterator[Connecti
         await connection.close()
 
 
-async def connect_soon(place: StoreAddress, clock: Clock) -> Connection:
+async def connect_soon(place: StoreAddress, guard: ServerGuard, clock: Clock) -> Connection:
     """Open a connection; wait only for a server that says it will accept one before long."""
     trial = RetryState(clock)
     while True:
         try:
-            return await connect(place.pooled, place.label)
-        except StoreUnavailable as error:
-            if trial.is_over or not any(words in error.message for words in SOON):
+            connection, _ = await connect(place.pooled, place.label, guard)
+        except ServerBusy:
+            if trial.is_over:
                 raise
+        else:
+            return connection
         await trial.pause()
 
 

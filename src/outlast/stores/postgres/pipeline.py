@@ -22,13 +22,24 @@ from psycopg.errors import error_from_result
 from psycopg.pq.abc import PGresult
 
 from outlast.errors import StoreUnavailable
-from outlast.stores.postgres.error import closed, is_of_the_connection, lost, unreachable
+from outlast.stores.postgres.answer_watch import SILENCE, AnswerWatch, answered_within
+from outlast.stores.postgres.error import (
+    ServerAway,
+    closed,
+    is_of_the_connection,
+    lost,
+    unreachable,
+)
 from outlast.stores.postgres.fork import ForkGuarded
 from outlast.stores.postgres.statement import BINARY, Statement
+from outlast.stores.postgres.timeline import ServerGuard, ServerIdentity, ServerRefused, places
 
 Row = tuple[Any, ...]
 Rows = list[Row]
 Answer = asyncio.Future[list[Rows]]
+
+CANCEL = 2.0
+"""How long the request to cancel may take, in seconds."""
 
 DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 
@@ -36,7 +47,14 @@ DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK}
 class PipelinedConnection:
     """A connection, and the batches that wait for their answers."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], label: str) -> None:
+    def __init__(
+        self,
+        connection: psycopg.AsyncConnection[Any],
+        conninfo: str,
+        label: str,
+        server: ServerIdentity,
+    ) -> None:
+        self.server = server
         self._connection = connection
         self._raw = connection.pgconn
         self._guarded = ForkGuarded(self._raw)
@@ -52,11 +70,13 @@ class PipelinedConnection:
         self.on_lost: Callable[[], None] | None = None
         self._raw.nonblocking = 1
         self._raw.enter_pipeline_mode()
+        self._watch = AnswerWatch(conninfo, self.backend, self._socket, self._lose)
         self._loop.add_reader(self._socket, self._read)
 
     @classmethod
-    async def open(cls, conninfo: str, label: str) -> PipelinedConnection:
-        return cls(await connect(conninfo, label), label)
+    async def open(cls, conninfo: str, label: str, guard: ServerGuard) -> PipelinedConnection:
+        connection, server = await connect(conninfo, label, guard)
+        return cls(connection, conninfo, label, server)
 
     @property
     def load(self) -> int:
@@ -66,6 +86,10 @@ class PipelinedConnection:
     def backend(self) -> int:
         """The server's process, as it was named when the connection was opened."""
         return self._raw.backend_pid
+
+    @property
+    def descriptor(self) -> int:
+        return self._socket
 
     def send(self, statements: Sequence[Statement]) -> Answer:
         """Send statements as one transaction; the future has the rows of each.
@@ -84,6 +108,8 @@ class PipelinedConnection:
             self._write()
         except psycopg.Error:
             self._lose()
+        else:
+            self._watch.sent(len(self._due))
         return answer
 
     async def ask(self, statement: Statement) -> Rows:
@@ -117,6 +143,7 @@ class PipelinedConnection:
         except psycopg.Error:
             self._lose()
             return
+        self._watch.heard(len(self._due))
         if self._raw.status == pq.ConnStatus.BAD:
             self._lose()
 
@@ -148,6 +175,15 @@ class PipelinedConnection:
         if self.on_lost:
             self.on_lost()
 
+    async def cancel(self) -> None:
+        """Ask the server to stop what it does for this connection, as far as it can be asked."""
+        with suppress(psycopg.Error):
+            await self._connection.cancel_safe(timeout=CANCEL)
+
+    def abandon(self) -> None:
+        """Give up the connection to a server that was replaced, as if it were lost."""
+        self._lose()
+
     def close(self) -> None:
         """Close the connection; callers that still wait for an answer get an error."""
         self._let_go(closed())
@@ -156,6 +192,7 @@ class PipelinedConnection:
         if not self.is_open:
             return
         self.is_open = False
+        self._watch.stop()
         due, self._due = self._due, deque()
         for answer in due:
             if not answer.done():
@@ -175,11 +212,35 @@ def load_rows(loader: abc.Transformer, result: PGresult) -> Rows:
     return rows
 
 
-async def connect(conninfo: str, label: str) -> psycopg.AsyncConnection[Any]:
-    """Open a connection that keeps nothing prepared."""
+async def connect(
+    conninfo: str, label: str, guard: ServerGuard
+) -> tuple[psycopg.AsyncConnection[Any], ServerIdentity]:
+    """Open a connection that keeps nothing prepared, to a server that is not outdated."""
+    refused: ServerRefused | None = None
+    for place in places(conninfo):
+        try:
+            return await connect_to(place, label, guard)
+        except ServerRefused as error:
+            refused = error
+        except ServerAway:
+            if refused is None:
+                raise
+    assert refused is not None
+    raise refused
+
+
+async def connect_to(
+    conninfo: str, label: str, guard: ServerGuard
+) -> tuple[psycopg.AsyncConnection[Any], ServerIdentity]:
     try:
-        return await psycopg.AsyncConnection.connect(
+        connection = await psycopg.AsyncConnection.connect(
             conninfo, autocommit=True, prepare_threshold=None
         )
+        try:
+            with answered_within(SILENCE, connection):
+                return connection, await guard.admit(connection)
+        except BaseException:
+            await connection.close()
+            raise
     except psycopg.Error as error:
         raise unreachable(error, conninfo, label) from None  # its text is in ours, cleaned

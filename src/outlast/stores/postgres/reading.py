@@ -9,10 +9,11 @@ from typing import NamedTuple
 from outlast.core.codec import Packer
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
+from outlast.errors import StoreCorrupt
 from outlast.store import Loaded, LogPage, Snapshot
 from outlast.store.log import concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
-from outlast.stores.page import PageFiller
+from outlast.stores.page import PageFiller, check_snapshot
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.row import BlobMissing, LogRow, Unpacker
@@ -25,6 +26,7 @@ class LogRange(NamedTuple):
     tenant: str
     end: int
     last_at: int
+    checksum: str
     snapshots: dict[str, Snapshot]
     rows: list[LogRow]
     counts: list[int]
@@ -47,13 +49,16 @@ class LogReader:
 
     # Pages
 
-    async def read(self, session_id: str, after: int, limit: int) -> LogPage:
+    async def read(self, session_id: str, after: int, limit: int, *, large: bool) -> LogPage:
         params = {"session_id": session_id, "after": after, "limit": limit}
         found = await self._find("log_after", session_id, params)
         if after > found.end:
             raise cursor_ahead(session_id, after, found.end)
-        entries = await self._entries(session_id, await self._until_full(found), after)
-        return LogPage(tuple(entries), entries[-1].offset if entries else after, found.end)
+        if large:
+            found = await self._until_full(found)
+        entries = await self._entries(session_id, found, after, large=large)
+        cursor = entries[-1].offset if entries else after
+        return LogPage(tuple(entries), cursor, found.end, found.checksum)
 
     async def read_back(self, session_id: str, before: int, limit: int) -> LogPage:
         params = {"session_id": session_id, "before": before, "limit": limit}
@@ -78,7 +83,12 @@ class LogReader:
 
     async def load(self, session_id: str, lane: str, after: int | None) -> Loaded:
         params = {"session_id": session_id, "lane": lane, "fold": FOLD, "after": after}
-        found = await self._find("load", session_id, params)
+        try:
+            found = await self._find("load", session_id, params)
+        except StoreCorrupt as error:
+            if after is not None:
+                raise
+            return Loaded(None, None, (), 0, damaged=error.message)
         snapshot, slices = found.snapshots.get("snapshot"), found.snapshots.get("slices")
         start = start_of(snapshot) if after is None else after
         slices_start = start_of(slices) if after is None else after
@@ -89,7 +99,7 @@ class LogReader:
             for row, count in zip(found.rows, found.counts, strict=True)
             if row.first_offset + count - 1 > start
         )
-        return Loaded(snapshot, slices, entries, tail_bytes, found.last_at)
+        return Loaded(snapshot, slices, entries, tail_bytes, found.last_at, found.checksum)
 
     async def _find(self, name: str, session_id: str, params: Params) -> LogRange:
         rows = await self._readers.ask(self._queries[name].bind(params))
@@ -97,9 +107,11 @@ class LogReader:
             raise unknown_session(session_id)
         return self._sort(rows)
 
-    async def _entries(self, session_id: str, found: LogRange, after: int) -> list[Entry]:
+    async def _entries(
+        self, session_id: str, found: LogRange, after: int, *, large: bool = True
+    ) -> list[Entry]:
         try:
-            return await self._unpacker.entries(found.tenant, found.rows, after)
+            return await self._unpacker.entries(found.tenant, found.rows, after, large=large)
         except BlobMissing:
             # Large values are read after the log: the session may have been erased meanwhile.
             params = {"session_id": session_id, "before": 0, "limit": 1}
@@ -107,13 +119,14 @@ class LogReader:
             raise
 
     def _sort(self, rows: Rows) -> LogRange:
-        [(_, end, _, tenant, last_at, _), *rest] = rows
-        found = LogRange(tenant, end, last_at, {}, [], [])
+        [(_, end, _, tenant, last_at, checksum), *rest] = rows
+        found = LogRange(tenant, end, last_at, (checksum or b"").hex(), {}, [], [])
         for kind, offset, count, lane, at, data in rest:
             if kind == "log":
                 found.rows.append(LogRow(offset, lane, at, data))
                 found.counts.append(count)
             else:
+                check_snapshot(offset, end)
                 found.snapshots[kind] = Snapshot(offset, count, self._packer.expand(data))
         return found
 

@@ -7,7 +7,7 @@ the affair of `pipeline.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 
@@ -16,9 +16,10 @@ from outlast.errors import StoreUnavailable
 from outlast.stores.postgres.error import closed, explain, is_passing
 from outlast.stores.postgres.pipeline import PipelinedConnection, Rows
 from outlast.stores.postgres.statement import Query, Statement
+from outlast.stores.postgres.timeline import ServerGuard
 from outlast.stores.postgres.url import StoreAddress
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
 TRIES = 8
@@ -27,23 +28,16 @@ Compose = Callable[[], Sequence[Statement]]
 
 
 class ReconnectingConnection:
-    """One connection at a time; another one is opened if it is lost.
-
-    `until_ready` returns something to await before statements are sent, or None.
-    """
+    """One connection at a time; another one is opened if it is lost."""
 
     def __init__(
-        self,
-        place: StoreAddress,
-        clock: Clock,
-        set_clock: Query,
-        until_ready: Callable[[], Awaitable[None] | None] = lambda: None,
+        self, place: StoreAddress, guard: ServerGuard, clock: Clock, set_clock: Query
     ) -> None:
         self._place = place
+        self._guard = guard
         self._clock = clock
         self._set_clock = set_clock
-        self._until_ready = until_ready
-        self._is_real = type(clock) is Clock
+        self._sets_clock = clock.is_shared
         self._link: PipelinedConnection | None = None
         self._is_closed = False
         self._opening = asyncio.Lock()
@@ -73,11 +67,9 @@ class ReconnectingConnection:
                 if self._is_closed:
                     raise closed()
                 link = self._link
-                if link is None or not link.is_open:
+                if link is None or not link.is_open or self._guard.is_outdated(link.server):
                     link = await self._open()
-                if pause := self._until_ready():
-                    await pause
-                if self._is_real:
+                if not self._sets_clock:
                     return await link.send(compose())
                 now = self._set_clock.bind({"now": self._clock.now()})
                 return (await link.send([now, *compose()]))[1:]
@@ -95,8 +87,12 @@ class ReconnectingConnection:
 
     async def _open(self) -> PipelinedConnection:
         async with self._opening:
+            if self._link and self._guard.is_outdated(self._link.server):
+                self._link.abandon()
             if self._link is None or not self._link.is_open:
-                self._link = await PipelinedConnection.open(self._place.pooled, self._place.label)
+                self._link = await PipelinedConnection.open(
+                    self._place.pooled, self._place.label, self._guard
+                )
                 if self._is_closed:
                     self._link.close()
             return self._link
@@ -151,7 +147,7 @@ class RetryState:
         """Whether the server has been away for too long."""
         if self._failed_at is None:
             return False
-        return max(self._waited, self._clock.monotonic() - self._failed_at) >= PATIENCE
+        return max(self._waited, self._clock.monotonic() - self._failed_at) >= TIMEOUT
 
     @property
     def is_hopeless(self) -> bool:

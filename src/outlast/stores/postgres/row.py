@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from outlast.core.codec import HAS_BLOBS, Packed, Packer, blob_names, version_of
+from outlast.core.codec import (
+    HAS_BLOBS,
+    Packed,
+    Packer,
+    blob_names,
+    checksum_of,
+    version_of,
+)
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
 from outlast.stores.page import size_of_row, size_of_value
@@ -46,9 +53,11 @@ class Unpacker:
         self._load_blobs = load_blobs
         self._load_heads = load_heads
 
-    async def entries(self, tenant: str, rows: Sequence[LogRow], after: int = 0) -> list[Entry]:
+    async def entries(
+        self, tenant: str, rows: Sequence[LogRow], after: int = 0, *, large: bool = True
+    ) -> list[Entry]:
         """Return the records of rows in their places, those after an offset."""
-        blobs = await self._fetch(tenant, rows)
+        blobs = await self._fetch(tenant, rows) if large else None
         return [entry for row in rows for entry in self._unpack(row, blobs) if entry.offset > after]
 
     async def _fetch(self, tenant: str, rows: Sequence[LogRow]) -> Mapping[str, bytes]:
@@ -70,16 +79,20 @@ class Unpacker:
         has_some = version_of(row.data) and row.data[1] & HAS_BLOBS
         return blob_names(row.data, self._packer) if has_some else set()
 
-    def _unpack(self, row: LogRow, blobs: Mapping[str, bytes]) -> Iterator[Entry]:
+    def _unpack(self, row: LogRow, blobs: Mapping[str, bytes] | None) -> Iterator[Entry]:
+        """Yield the records of a row; large values are empty where no `blobs` were fetched."""
+
         def load(name: str) -> bytes:
+            if blobs is None:
+                return b""
             if name not in blobs:
                 raise BlobMissing(f"the blob {name} is missing; restore the database from a backup")
             return self._packer.expand(blobs[name])
 
-        version = version_of(row.data)
+        version, checksum = version_of(row.data), checksum_of(row.at, row.data)
         records = self._packer.unpack(row.data, load)
         for offset, record in enumerate(records, row.first_offset):
-            yield Entry(offset, row.at, row.lane, record, version)
+            yield Entry(offset, row.at, row.lane, record, version, checksum)
 
 
 class BlobPart(Struct):

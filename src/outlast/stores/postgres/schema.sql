@@ -35,18 +35,19 @@ CREATE TABLE outlast.sessions (
 -- For listing only: without `id <> ''` in its text, no other statement can take it by mistake.
 CREATE INDEX sessions_of_tenant ON outlast.sessions (tenant, id) WHERE id <> '';
 
--- The parents of sessions that another one started. A session whose parent was erased is doomed: a
--- worker erases it as well.
+-- The parents of sessions that another one started. A session whose parent was erased is orphaned: a
+-- worker erases it as well. These are not columns of `sessions`, since every commit of a child locks
+-- its row there, and the erasure of its parent would have to lock it out of order.
 CREATE TABLE outlast.children (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
     parent text COLLATE "C" NOT NULL CHECK (parent <> ''),
-    doomed boolean NOT NULL DEFAULT false,
+    orphaned boolean NOT NULL DEFAULT false,
     PRIMARY KEY (tenant, sid)
 );
 
 CREATE INDEX children_of_parent ON outlast.children (parent, sid);
-CREATE INDEX children_doomed ON outlast.children (sid) WHERE doomed;
+CREATE INDEX children_orphaned ON outlast.children (sid) WHERE orphaned;
 
 -- One row per commit. Rows come compressed and are kept in one piece.
 CREATE TABLE outlast.log (
@@ -107,6 +108,8 @@ CREATE TABLE outlast.lanes (
     agent text COLLATE "C" NOT NULL,
     -- The worker that may commit. It stays when its lease has run out: the fence decides.
     worker text COLLATE "C",
+    -- On which evidence its last owner lost it, if it did not give it back: for the next owner.
+    evidence text NOT NULL DEFAULT '',
     -- Grows with every claim: a worker that comes back late is refused.
     fence bigint NOT NULL DEFAULT 0,
     -- Grows with every commit, so that a commit asked for twice is written once.
@@ -127,6 +130,18 @@ CREATE TABLE outlast.lanes (
     digest bytea CHECK (length(digest) = 16),
     commit_offset integer,
     commit_at bigint,
+    -- How many owners were lost one after the other, and until when no worker is given the lane:
+    -- one that kills its workers must not kill all of them.
+    deaths integer NOT NULL DEFAULT 0 CHECK (deaths >= 0),
+    claimable_at bigint NOT NULL DEFAULT 0,
+    -- The bytes of its records, before they are compressed.
+    size bigint NOT NULL DEFAULT 0,
+    -- Why its last turn failed, and when; empty and 0 from the beginning of the next turn on. The
+    -- turn can be retried: it is empty where the session itself has failed.
+    failure_code text COLLATE "C" NOT NULL DEFAULT '',
+    failure_message text NOT NULL DEFAULT '',
+    failure_turn text NOT NULL DEFAULT '',
+    failed_at bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, sid, lane)
 ) WITH (fillfactor = 60);
 
@@ -136,7 +151,10 @@ CREATE INDEX lanes_ready ON outlast.lanes (ready_at)
     WHERE worker IS NULL AND ready_at IS NOT NULL;
 CREATE INDEX lanes_ready_of_tenant ON outlast.lanes (tenant, ready_at)
     WHERE worker IS NULL AND ready_at IS NOT NULL;
+CREATE INDEX lanes_left_alone ON outlast.lanes (claimable_at) WHERE claimable_at > 0;
 CREATE INDEX lanes_owned ON outlast.lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
+-- To look for failures costs nothing where there are none.
+CREATE INDEX lanes_failed ON outlast.lanes (failed_at) WHERE failed_at > 0;
 CREATE INDEX lanes_queued ON outlast.lanes (tenant) INCLUDE (queued) WHERE queued > 0;
 
 CREATE TABLE outlast.deliveries (
@@ -229,7 +247,7 @@ CREATE TABLE outlast.snapshots (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
-    up_to integer NOT NULL,
+    last_offset integer NOT NULL,
     fold integer NOT NULL,
     data bytea NOT NULL,
     PRIMARY KEY (tenant, sid, lane)
@@ -240,7 +258,7 @@ ALTER TABLE outlast.snapshots ALTER COLUMN data SET STORAGE EXTERNAL;
 CREATE TABLE outlast.slices (
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
-    up_to integer NOT NULL,
+    last_offset integer NOT NULL,
     fold integer NOT NULL,
     data bytea NOT NULL,
     PRIMARY KEY (tenant, sid)
@@ -324,7 +342,7 @@ CREATE INDEX outbox_cursors_failing ON outlast.outbox_cursors (tenant, sid) WHER
 
 -- Events that could not be delivered in time, each once.
 CREATE TABLE outlast.dead_letters (
-    number bigint GENERATED ALWAYS AS IDENTITY,
+    did bigint GENERATED ALWAYS AS IDENTITY,
     tenant text COLLATE "C" NOT NULL,
     sid bigint NOT NULL,
     cursor_name text COLLATE "C" NOT NULL,
@@ -335,23 +353,35 @@ CREATE TABLE outlast.dead_letters (
     PRIMARY KEY (tenant, sid, cursor_name, event_offset)
 );
 
-CREATE INDEX dead_letters_in_order ON outlast.dead_letters (number);
-CREATE INDEX dead_letters_of_tenant ON outlast.dead_letters (tenant, number);
+CREATE INDEX dead_letters_in_order ON outlast.dead_letters (did);
+CREATE INDEX dead_letters_of_tenant ON outlast.dead_letters (tenant, did);
 
 -- When this run of the server first answered. Recovery after a crash comes before that and does not
 -- count: no worker could show a sign of life meanwhile. A recovery without a start of the server,
--- after one of its processes was killed, leaves the table empty, as it is not logged.
+-- after one of its processes was killed, leaves the table empty, as it is not logged. So do the
+-- promotion of a standby and the recovery of a backup: `epoch` names a span in which nothing that was
+-- committed can have been lost.
 CREATE UNLOGGED TABLE outlast.server (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     started_at timestamptz NOT NULL,
-    open_since bigint NOT NULL
+    open_since bigint NOT NULL,
+    epoch uuid NOT NULL
 );
 
 -- The workers not known to be dead, of all tenants. `sign` is the number of the advisory lock that a
 -- living one holds; NULL: it has no connection that could hold one.
 CREATE TABLE outlast.workers (
     worker text COLLATE "C" NOT NULL PRIMARY KEY,
+    -- The number of its advisory lock; NULL behind a pooler, whose connections outlive the worker.
     sign integer,
+    -- Its lock file: the running kernel on which its lock means something, the file's name, and
+    -- which file that is, since containers of one kernel may have different files of one name.
+    machine text NOT NULL DEFAULT '',
+    lock_name text NOT NULL DEFAULT '',
+    lock_device text NOT NULL DEFAULT '',
+    lock_inode text NOT NULL DEFAULT '',
+    -- Where it answers observers on other hosts, HOST:PORT; empty: nowhere.
+    liveness_address text NOT NULL DEFAULT '',
     host text NOT NULL,
     pid integer NOT NULL,
     started_at bigint NOT NULL,
@@ -396,15 +426,18 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        CASE WHEN s.over <> '' THEN s.over
             ELSE (SELECT CASE min(CASE
                                   WHEN l.status = 'running' THEN 1
-                                  WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued > 0
+                                  WHEN l.status = 'queued' OR l.queued > 0
+                                       AND (l.status = 'idle' OR l.failure_turn <> '')
                                   THEN 2
                                   WHEN l.status = 'waiting' THEN 3
                                   WHEN l.status = 'sleeping' THEN 4
-                                  ELSE 5 END)
+                                  WHEN l.status = 'failed' THEN 5
+                                  ELSE 6 END)
                          WHEN 1 THEN 'running'
                          WHEN 2 THEN 'queued'
                          WHEN 3 THEN 'waiting'
                          WHEN 4 THEN 'sleeping'
+                         WHEN 5 THEN 'failed'
                          ELSE 'idle' END
                     FROM outlast.lanes AS l
                    WHERE l.tenant = s.tenant AND l.sid = s.sid)
@@ -417,10 +450,14 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        coalesce((SELECT c.parent
                    FROM outlast.children AS c
                   WHERE c.tenant = s.tenant AND c.sid = s.sid), '') AS parent,
-       (SELECT jsonb_agg(jsonb_build_array(l.lane, CASE WHEN l.status = 'idle' AND l.queued > 0
-                                                        THEN 'queued' ELSE l.status END,
+       (SELECT jsonb_agg(jsonb_build_array(l.lane,
+                                           CASE WHEN l.queued > 0
+                                                     AND (l.status = 'idle' OR l.failure_turn <> '')
+                                                THEN 'queued' ELSE l.status END,
                                            l.turn, coalesce(l.worker, ''), l.fence, l.ready_at,
-                                           l.queued)
+                                           l.queued, l.deaths, l.claimable_at, l.size,
+                                           l.failure_code, l.failure_message, l.failed_at,
+                                           l.failure_turn)
                          ORDER BY l.lid)
           FROM outlast.lanes AS l
          WHERE l.tenant = s.tenant AND l.sid = s.sid)::text AS lanes

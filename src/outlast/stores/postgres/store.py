@@ -8,6 +8,7 @@ module of its name.
 from collections.abc import Mapping
 
 from outlast.clock import Clock
+from outlast.store.clock import LocalStoreClock, StoreClock
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.document import PostgresDocument
 from outlast.stores.postgres.limit import PostgresLimit
@@ -24,6 +25,10 @@ class PostgresStore:
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._access = PostgresAccess(read_url(url), clock or Clock())
+        clock = self._access.clock
+        self.clock: StoreClock = self._access.server_clock
+        if clock.is_shared:  # the server is told what time it is: `set_clock`
+            self.clock = LocalStoreClock(clock)
         self.log = PostgresLog(self._access)
         self.work = PostgresWork(self._access)
         self.listing = PostgresListing(self._access)
@@ -40,7 +45,7 @@ class PostgresStore:
     async def is_there(self) -> bool:
         """Return whether the schema has been made; looking makes nothing."""
         access = self._access
-        return await look(access.address, access.clock, access.queries) > 0
+        return await look(access.address, access.guard, access.clock, access.queries) > 0
 
     async def close(self) -> None:
         self._access.check_process()

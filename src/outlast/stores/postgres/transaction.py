@@ -15,9 +15,9 @@ import msgspec
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from outlast.clock import Clock
 from outlast.errors import InvalidInput, NotInTransaction, OutlastError, StoreUnavailable
 from outlast.store import Commit, Committed, Refused
+from outlast.stores.postgres.answer_watch import SILENCE, answered_within
 from outlast.stores.postgres.commit import UNDONE, CommitItem, Committer
 from outlast.stores.postgres.error import (
     explain,
@@ -112,7 +112,8 @@ class PostgresTransaction:
     async def begin(self) -> None:
         self._connection = await self._pool.enter()
         try:
-            await self._begin()
+            with answered_within(SILENCE, self._connection):
+                await self._begin()
         except BaseException as error:
             await self._connection.close()
             if isinstance(error, psycopg.Error):
@@ -125,7 +126,7 @@ class PostgresTransaction:
         await self._connection.execute("BEGIN")
         # If this process or its machine dies, the server ends the transaction.
         await self._set("idle_in_transaction_session_timeout", str(milliseconds))
-        if type(self._pool.clock) is not Clock:
+        if self._pool.clock.is_shared:
             await self._set("outlast_clock.now", str(self._pool.clock.now()))
 
     async def _set(self, name: str, value: str) -> None:
@@ -143,9 +144,10 @@ class PostgresTransaction:
             item = self._committer.item(commit)
             is_written = False
             try:
-                found = await self._write(item, hints)
-                is_written = bool(hints)  # only what was written leaves a hint
-                await self._connection.execute("COMMIT" if is_written else "ROLLBACK")
+                with answered_within(SILENCE, self._connection):
+                    found = await self._write(item, hints)
+                    is_written = bool(hints)  # only what was written leaves a hint
+                    await self._connection.execute("COMMIT" if is_written else "ROLLBACK")
             except psycopg.Error as error:
                 if is_of_the_connection(error):
                     return await self._committer.find_out(commit)
@@ -197,6 +199,10 @@ class PostgresTransaction:
         return self._over
 
     async def _undo(self) -> None:
+        with answered_within(SILENCE, self._connection):
+            await self._roll_back()
+
+    async def _roll_back(self) -> None:
         if self._running:
             self._running.cancel()
         async with self._turn:

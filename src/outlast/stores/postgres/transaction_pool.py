@@ -7,9 +7,11 @@ import psycopg
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from outlast.clock import Clock
+from outlast.stores.postgres.answer_watch import SILENCE, answered_within
 from outlast.stores.postgres.fork import ForkGuarded
 from outlast.stores.postgres.pipeline import connect
 from outlast.stores.postgres.statement import Query
+from outlast.stores.postgres.timeline import ServerGuard, ServerIdentity
 from outlast.stores.postgres.url import StoreAddress
 
 KEPT = 4
@@ -23,11 +25,15 @@ Connection = psycopg.AsyncConnection[Any]
 class TransactionPool:
     """Gives each transaction a connection of its own."""
 
-    def __init__(self, place: StoreAddress, clock: Clock, queries: Mapping[str, Query]) -> None:
+    def __init__(
+        self, place: StoreAddress, guard: ServerGuard, clock: Clock, queries: Mapping[str, Query]
+    ) -> None:
         self.place = place
+        self._guard = guard
         self.clock = clock
         self.queries = queries
         self._idle: list[Connection] = []
+        self._servers: dict[Connection, ServerIdentity] = {}
         self._is_closed = False
         self._guarded: list[ForkGuarded] = []
 
@@ -42,7 +48,9 @@ class TransactionPool:
                 await connection.close()
                 raise
             await connection.close()
-        connection = await connect(self.place.pooled, self.place.label)
+        connection, server = await connect(self.place.pooled, self.place.label, self._guard)
+        self._servers = {c: s for c, s in self._servers.items() if not c.closed}
+        self._servers[connection] = server
         self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
         self._guarded.append(ForkGuarded(connection.pgconn))
         return connection
@@ -52,10 +60,13 @@ class TransactionPool:
 
         Behind a pooler the session is not ours to clean.
         """
+        if self._guard.is_outdated(self._servers[connection]):
+            return False
         is_ours = self.place.pooled == self.place.direct
         clean = b"; ".join(self.queries[name].text for name in LEFT if is_ours)
         try:
-            await connection.execute(clean)
+            with answered_within(SILENCE, connection):
+                await connection.execute(clean)
         except psycopg.Error:
             return False
         return True

@@ -1,25 +1,29 @@
 """The topic `work` in PostgreSQL: workers with their signs of life, claims of lanes, hints.
 
-See `outlast.store.work` for the promises. A worker shows that it lives by locks that its
-connections hold (`liveness.py`) and by its lease (`worker_lease.py`); functions/claim.sql gives
-lanes to it.
+See `outlast.store.work` for the promises. What proves that a worker is dead is in `liveness.py`,
+its lease in `worker_lease.py`; functions/claim.sql gives lanes to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from outlast.core.instant import date_of, milliseconds_at
 from outlast.core.record import FORMAT
 from outlast.errors import StoreUnavailable
-from outlast.store import NO_LIMITS, Claim, WorkerInfo
+from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, WorkerInfo
+from outlast.store.work import PAUSES
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.claim import ClaimItem, to_json
-from outlast.stores.postgres.liveness import LivenessObserver
+from outlast.stores.postgres.liveness import LivenessObserver, ObservedWorker, ProcessEvidence
 from outlast.stores.postgres.pipeline import Row, Rows
 from outlast.stores.postgres.statement import Statement
 from outlast.stores.postgres.worker_lease import PostgresLease
@@ -27,6 +31,7 @@ from outlast.stores.postgres.writer import Hints
 
 FRESH = 0.05
 LOOK_AFTER = 1.0
+NUMBERS = count()  # tell this process's lock files apart, whatever its clock says
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_numbers = msgspec.json.Decoder(dict[str, int]).decode
@@ -57,6 +62,7 @@ class PostgresWork:
         item = ClaimItem(
             self._queries,
             self.observer,
+            self._access.server_clock,
             *(worker, limit, held, agents, version, lanes, most),
         )
         claims, next_at = await writer.submit(item)
@@ -96,21 +102,32 @@ class PostgresWork:
         if earlier := self._leases.pop(worker.worker, None):
             await earlier.let_go()
         await self._check_name(worker.worker)
-        # Both signs come before the row: a registered worker without them would look dead.
-        sign = await parts.heartbeat.show(worker.worker) if parts.heartbeat.is_possible else None
+        # Signs come before the row: a registered worker without them would look dead.
+        name = f"{os.getpid()}-{next(NUMBERS)}-{self._clock.token()}"
+        wanted = worker.liveness_address
+        evidence = ProcessEvidence(worker.worker, name, wanted, self._clock.now())
+        try:
+            heart = parts.heartbeat
+            sign = await heart.show(worker.worker) if heart.is_possible else None
+        except BaseException:
+            evidence.remove()
+            raise
         held = PostgresLease(
             worker.worker,
             lease,
             self._access.address,
+            self._access.guard,
             self._clock,
             self._queries,
             parts.heartbeat,
             sign,
+            evidence,
         )
         try:
             if sign is not None:
                 await asyncio.to_thread(held.show)
-            await parts.writer.submit(self._enlist(worker, lease, sign))
+            row = evidence.row(parts.heartbeat.descriptor)
+            await parts.writer.submit(self._enlist(worker, lease, sign, row))
         except BaseException:
             await held.let_go()
             raise
@@ -124,13 +141,16 @@ class PostgresWork:
                 f"a worker of this name is alive ({worker}); choose another name", worker=worker
             )
 
-    def _enlist(self, info: WorkerInfo, length: int, sign: int | None) -> SingleStatement:
+    def _enlist(
+        self, info: WorkerInfo, length: int, sign: int | None, evidence: Mapping[str, str]
+    ) -> SingleStatement:
         params: dict[str, Any] = {
+            **evidence,
             "worker": info.worker,
             "sign": sign,
             "host": info.host,
             "pid": info.pid,
-            "started_at": info.started_at,
+            "started_at": milliseconds_at(info.started_at),
             "version": info.version,
             "concurrency": info.concurrency,
             "agents": to_json(list(info.agents)),
@@ -146,35 +166,38 @@ class PostgresWork:
         item = SingleStatement(statement, {"": True})
         return bool(await self._access.parts().writer.submit(item))
 
-    async def find_dead(self) -> Sequence[str]:
-        """Look unless a look is recent, and again if a sign was missing."""
-        self._access.parts()
-        if not self.observer.is_due(LOOK_AFTER):
-            return []
-        if pause := self.observer.pause:
-            await asyncio.sleep(pause)
-        await self._look()
-        if pause := self.observer.pause:
-            await asyncio.sleep(pause)
-            await self._look()
-        found = []
-        for worker in self.observer.take_dead():
-            if await self._remove(worker):
-                found.append(worker)
+    async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
+        """Ask the database unless it was asked lately; lock files cost nothing to look at."""
+        readers = self._access.parts().readers
+        if self.observer.is_due(LOOK_AFTER):
+            self.observer.note(await readers.ask(self.observer.look()))
+        found: dict[str, TakeoverEvidence] = {}
+        for worker, evidence in self.observer.find_dead().items():
+            if await self._remove(worker, evidence):
+                found[worker] = evidence
+            self.observer.forget(worker)
         return found
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        rows = await self._access.ask("living_workers", {})
-        signs = await self._access.parts().readers.ask(self.observer.look())
-        missing = {worker for worker, _ in signs}
-        return [info for info in map(describe_worker, rows) if info.worker not in missing]
+        rows = await self._access.ask("living_workers", {"class": self._access.address.number})
+        return [info for row in rows if (info := self._describe(row))]
 
-    async def _look(self) -> None:
-        self.observer.note(await self._access.parts().readers.ask(self.observer.look()))
+    def _describe(self, row: Row) -> WorkerInfo | None:
+        """Return the worker of a row, unless it is seen to be dead."""
+        *known, address, machine, lock_name, lock_device, lock_inode, is_silent = row
+        lock = (machine, lock_name, lock_device, lock_inode)
+        if self.observer.is_over(ObservedWorker(row[0], False, *lock, address, is_silent)):
+            return None
+        return replace(
+            describe_worker(known),
+            liveness_address=address,
+            evidence=(("lock_file",) if lock_name else ()) + (("port_refused",) if address else ()),
+            silent=is_silent,
+        )
 
-    async def _remove(self, worker: str) -> bool:
-        statement = self._queries["remove_worker"].bind({"worker": worker})
-        item = SingleStatement(statement, {"": True})
+    async def _remove(self, worker: str, evidence: TakeoverEvidence) -> bool:
+        params = {"worker": worker, "evidence": evidence, **PAUSES}
+        item = SingleStatement(self._queries["remove_worker"].bind(params), {"": True})
         [(is_ours,)] = await self._access.parts().writer.submit(item)
         return bool(is_ours)
 
@@ -183,6 +206,7 @@ class PostgresWork:
         leases, self._leases = list(self._leases.values()), {}
         for lease in leases:
             await lease.let_go()
+        await self.observer.close()
 
 
 class SingleStatement:
@@ -210,8 +234,9 @@ WORKER = (
 ).split()
 
 
-def describe_worker(row: Row) -> WorkerInfo:
+def describe_worker(row: Sequence[Any]) -> WorkerInfo:
     fields = dict(zip(WORKER, row, strict=True))
     named = {name: _decode_names(fields[name]) for name in ("agents", "lanes")}
+    instants = {name: date_of(fields[name]) for name in ("started_at", "seen_at", "lease_until")}
     at_once = _decode_numbers(fields["at_once"])
-    return WorkerInfo(**{**fields, **named, "at_once": at_once})
+    return WorkerInfo(**{**fields, **named, **instants, "at_once": at_once})

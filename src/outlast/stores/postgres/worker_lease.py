@@ -3,6 +3,10 @@
 A blocked event loop or a busy writer must not cost a worker its lanes. For the same reason its sign
 of life is shown on this connection as well (`liveness.py`): a worker is missing only if it shows
 its sign on neither.
+
+A server that hangs, waiting for a standby, say, keeps the first renewal that was given up, and with
+it the worker's row. The next ones wait for the row, briefly: otherwise one more connection would
+hang with every try, until the server has none left.
 """
 
 import asyncio
@@ -16,15 +20,17 @@ import psycopg
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.store import Renewal
+from outlast.store.work import PAUSES
 from outlast.stores.postgres.blocking import BlockingConnection
 from outlast.stores.postgres.error import ConnectionLost, explain
 from outlast.stores.postgres.fork import check_process
-from outlast.stores.postgres.liveness import HeartbeatConnection
+from outlast.stores.postgres.liveness import HeartbeatConnection, ProcessEvidence
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.statement import Query
+from outlast.stores.postgres.timeline import ServerGuard
 from outlast.stores.postgres.url import StoreAddress
 
-LEAST_PATIENCE = 1.0
+SHORTEST_TIMEOUT = 1.0
 
 
 class PostgresLease:
@@ -39,19 +45,23 @@ class PostgresLease:
         worker: str,
         length: int,
         place: StoreAddress,
+        guard: ServerGuard,
         clock: Clock,
         queries: Mapping[str, Query],
         heartbeat: HeartbeatConnection,
         sign: int | None,
+        evidence: ProcessEvidence,
     ) -> None:
         self.worker = worker
-        self._patience = max(LEAST_PATIENCE, length / 6000)
+        self._timeout = max(SHORTEST_TIMEOUT, length / 6000)
         self._place = place
+        self._guard = guard
         self._conninfo = place.pooled if sign is None else place.direct
         self._clock = clock
         self._queries = queries
         self._heartbeat = heartbeat
         self._sign = sign
+        self._evidence = evidence
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._mutex = threading.Lock()
@@ -83,8 +93,10 @@ class PostgresLease:
                 return
             self._released = True
             try:
-                self._ask("remove_worker")
+                self._ask("remove_worker", evidence="released", **PAUSES)
+                self._evidence.remove()
             finally:
+                self._evidence.drop()
                 self._close()
         with suppress(RuntimeError):  # the loop was closed, and the connection with it
             self._loop.call_soon_threadsafe(self._hide)
@@ -96,12 +108,13 @@ class PostgresLease:
     async def _hide_quietly(self) -> None:
         # If this fails, the worker's row is deleted already, or the worker soon looks dead.
         with suppress(StoreError, psycopg.Error, TimeoutError):
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 await self._heartbeat.hide(self._sign or 0)
 
     async def let_go(self) -> None:
-        """Remove the sign and leave the row, as if the process had died."""
+        """Remove the signs and leave the row, as if the process had died."""
         self._released = True
+        self._evidence.drop()
         await asyncio.to_thread(self._close_for_good)
         if self._hiding:
             await self._hiding
@@ -122,16 +135,18 @@ class PostgresLease:
 
     # On the caller's thread
 
-    def _ask(self, name: str, **values: str) -> Rows:
+    def _ask(self, name: str, **values: str | int) -> Rows:
         """Run a statement; if the connection was lost, once more on another."""
         try:
             return self._try(name, values)
         except ConnectionLost:
             return self._try(name, values)
 
-    def _try(self, name: str, values: Mapping[str, str]) -> Rows:
-        statements = [self._queries[name].bind({"worker": self.worker, **values})]
-        if type(self._clock) is not Clock:
+    def _try(self, name: str, values: Mapping[str, str | int]) -> Rows:
+        # The server gives up before this side does, or it would keep what is left of each try.
+        wait = self._queries["limit_lock"].bind({"wait": int(self._timeout * 500)})
+        statements = [wait, self._queries[name].bind({"worker": self.worker, **values})]
+        if self._clock.is_shared:
             statements.insert(0, self._queries["set_clock"].bind({"now": self._clock.now()}))
         try:
             return self._open().send(statements)[-1]
@@ -142,9 +157,11 @@ class PostgresLease:
             raise explain(error, self._place.label) from error
 
     def _open(self) -> BlockingConnection:
+        if self._link and self._guard.is_outdated(self._link.server):
+            self._close()
         if self._link is None:
             link = BlockingConnection(
-                self._conninfo, self._place.label, self._clock, self._patience
+                self._conninfo, self._place.label, self._guard, self._clock, self._timeout
             )
             try:
                 if self._sign is not None:

@@ -11,7 +11,15 @@ from outlast.core.codec import encode
 from outlast.core.record import FORMAT, Entry, SessionStarted
 from outlast.errors import OutlastError
 from outlast.store import WAIT_THEIR_TURN, Admission, AdmissionReceipt
-from outlast.store.admission import dated, digest, has_open_cancel, is_named, name_of, with_turn
+from outlast.store.admission import (
+    body_of,
+    dated,
+    digest,
+    has_open_cancel,
+    is_named,
+    name_of,
+    with_turn,
+)
 from outlast.store.refusal import (
     other_content,
     queue_full,
@@ -19,6 +27,7 @@ from outlast.store.refusal import (
     session_erased,
     session_exists,
     session_over,
+    session_too_large,
     token_taken,
     unknown_request,
     unknown_session,
@@ -54,8 +63,10 @@ def find_end(db: Database, sid: int) -> tuple[int, int]:
     return (last[0] + last[1], last[2]) if last else (base | 1, 0)
 
 
-def append(db: Database, key: int, lane: str, body: bytes, count: int, at: int, marks: int) -> int:
-    """Write encoded records as the next row of a log, and return the first one's offset."""
+def append(
+    db: Database, key: int, lane: str, body: bytes, count: int, at: int, marks: int
+) -> bytes:
+    """Write encoded records as the next row of a log, and return what was stored."""
     packed = db.packer.pack(body)
     if packed.blobs:
         keep_blobs(db, key >> 32, packed.blobs)
@@ -69,7 +80,7 @@ def append(db: Database, key: int, lane: str, body: bytes, count: int, at: int, 
         "data": packed.data,
     }
     db.run("append", row)
-    return key & OFFSETS
+    return packed.data
 
 
 def tenant_of(db: Database, sid: int) -> str:
@@ -162,11 +173,11 @@ def admit(db: Database, admission: Admission, body: bytes) -> AdmissionReceipt:
     """Check first, then write: a refusal must find nothing written."""
     if admission.new:
         check_new(db, admission)
-        check_queue(db, admission, None)
+        check_room(db, admission, None, len(body))
         target = start_session(db, admission)
     else:
         target = find_target(db, admission)
-        check_queue(db, admission, target.sid)
+        check_room(db, admission, target.sid, len(body))
         if admission.kind == "reply":
             check_request(db, admission, target.sid)
     if has_open_cancel(admission.records) and target.turn:
@@ -213,13 +224,17 @@ def find_target(db: Database, admission: Admission) -> ArrivalTarget:
     return ArrivalTarget(sid, agent, lid, turn or "")
 
 
-def check_queue(db: Database, admission: Admission, sid: int | None) -> None:
+def check_room(db: Database, admission: Admission, sid: int | None, size: int) -> None:
+    """Refuse a message that its queue or its session has no room for."""
     if admission.kind not in WAIT_THEIR_TURN:
         return
-    if admission.most_queued and sid is not None:
-        waiting = db.one("queued_in_session", {"sid": sid})
-        if waiting and waiting[0] >= admission.most_queued:
+    if (admission.most_queued or admission.most_bytes) and sid is not None:
+        row = db.one("room_in_session", {"sid": sid})
+        assert row is not None
+        if 0 < admission.most_queued <= row[0]:
             raise queue_full("session", admission.session_id, admission.most_queued)
+        if 0 < admission.most_bytes < row[1] + size:
+            raise session_too_large(admission.session_id, admission.most_bytes)
     if admission.most_queued_of_tenant:
         waiting = db.one("queued_in_tenant", {"tenant": admission.tenant})
         if waiting and waiting[0] >= admission.most_queued_of_tenant:
@@ -245,11 +260,12 @@ def write(
     count = len(admission.records)
     key, last_at = find_end(db, target.sid)
     at = max(admission.at, last_at)
-    first_offset = append(db, key, admission.lane, body, count, at, marks)
+    append(db, key, admission.lane, body, count, at, marks)
+    first_offset = key & OFFSETS
     offset = first_offset + count - 1
     if admission.kind == "reply":
         db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
-    position = receive(db, admission, target, offset)
+    position = receive(db, admission, target, offset, len(body))
     deliver(db, admission, key_of(target.sid, offset), position)
     db.tell(admission.session_id, arrived=True)
     return AdmissionReceipt(
@@ -261,7 +277,9 @@ def write(
     )
 
 
-def receive(db: Database, admission: Admission, target: ArrivalTarget, offset: int) -> int:
+def receive(
+    db: Database, admission: Admission, target: ArrivalTarget, offset: int, size: int
+) -> int:
     """Make the lane ready, and return how many messages wait before this one."""
     row = db.one(
         "receive",
@@ -270,6 +288,7 @@ def receive(db: Database, admission: Admission, target: ArrivalTarget, offset: i
             "offset": offset,
             "now": db.clock.now(),
             "waits": admission.kind in WAIT_THEIR_TURN,
+            "size": size,
             "version": FORMAT,
         },
     )
@@ -316,7 +335,7 @@ def send(db: Database, sent: Iterable[Admission]) -> None:
     """Admit what commits send to other sessions; drop what cannot be admitted."""
     for admission in sent:
         try:
-            body = encode(admission.records)
+            body = body_of(admission)
         except OutlastError:
             continue
         if not has_used_id(db, admission):

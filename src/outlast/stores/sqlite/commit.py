@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from outlast.core.index import NO_CHANGES, change_offset, end_offset
+from outlast.core.codec import checksum_of
+from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
 from outlast.stores.sqlite import outbox
@@ -26,6 +27,7 @@ from outlast.stores.sqlite.database import OFFSETS, Database, to_json
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
 
 LEASE_LOST = Refused("lease_lost")
+NO_FAILURE = LaneFailure("", "")
 
 
 class LaneRow(NamedTuple):
@@ -37,6 +39,7 @@ class LaneRow(NamedTuple):
     fence: int
     number: int
     last_arrival: int
+    failed_at: int
     next_key: int
     last_at: int
 
@@ -71,17 +74,19 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
     arrivals = unseen(db, commit, lane)
     advance(db, commit, lane, digest)
     index = commit.index
+    checksum = ""
     if commit.records:
         marks = CHANGES_SLICES if index.changes_slices else 0
         marks |= STARTS_OR_ENDS if index.over else 0
-        append(db, lane.next_key, commit.lane, commit.body, len(commit.records), at, marks)
+        data = append(db, lane.next_key, commit.lane, commit.body, len(commit.records), at, marks)
+        checksum = checksum_of(at, data)
     if commit.tells:
         outbox.tell(db, lane.sid)
     if not commit.is_plain:
-        write_side_tables(db, commit, lane)
+        write_side_tables(db, commit, lane, at)
     sent += commit.sends
     db.tell(commit.session_id, arrived=commit.release)
-    return Committed(lane.next_key & OFFSETS, at, arrivals)
+    return Committed(lane.next_key & OFFSETS, at, arrivals, checksum)
 
 
 def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
@@ -101,16 +106,20 @@ def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
             "wait": to_json(commit.wait) if commit.wait else "[]",
             "ready_at": ready_at,
             "version": FORMAT,
+            "size": len(commit.body) if commit.records else 0,
             "digest": digest,
         },
     )
     assert changed == 1, "a lane changed between the check and the write"
+    if commit.deaths is not None:
+        db.run("set_deaths", {"lid": lane.lid, "deaths": commit.deaths})
 
 
-def write_side_tables(db: Database, commit: Commit, lane: LaneRow) -> None:
+def write_side_tables(db: Database, commit: Commit, lane: LaneRow, at: int) -> None:
     """Change what follows from the records: indexes, idempotency keys, permits, snapshots."""
     if commit.index is not NO_CHANGES:
         change_indexes(db, commit, lane, lane.next_key & OFFSETS)
+        change_failure(db, commit.index, lane, at)
     if commit.index.changes_slices:
         changed = change_offset(commit.records, lane.next_key & OFFSETS)
         db.run("change_slices", {"sid": lane.sid, "offset": changed})
@@ -149,7 +158,7 @@ def put_effects(db: Database, effects: Sequence[EffectClaim], tenant: str) -> No
 
 def stored(db: Database, snapshot: Snapshot) -> dict[str, Any]:
     data = db.packer.squeeze(snapshot.data)
-    return {"offset": snapshot.offset, "fold": snapshot.fold, "data": data}
+    return {"last_offset": snapshot.offset, "fold": snapshot.fold, "data": data}
 
 
 # What may refuse it
@@ -160,6 +169,8 @@ def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> R
     if lane.fence != wanted.fence:
         return LEASE_LOST
     if lane.worker == wanted.worker and lane.number == wanted.number:
+        if wanted.seen >= lane.next_key & OFFSETS:
+            return LEASE_LOST  # what the owner has folded is not in this log
         if refused := find_obstacle(db, wanted, lane):
             return refused
         rests = wanted.release or wanted.ready_at is None
@@ -170,7 +181,9 @@ def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> R
         return None
     if lane.number == wanted.number + 1 and is_last(db, lane, digest):
         landed = last_commit(db, lane.sid, wanted.lane, has_records=bool(wanted.records))
-        return Committed(landed.first_offset, landed.at, unseen(db, wanted, lane))
+        data = db.packer.pack(wanted.body).data
+        checksum = checksum_of(landed.at, data) if wanted.records else ""
+        return Committed(landed.first_offset, landed.at, unseen(db, wanted, lane), checksum)
     return LEASE_LOST
 
 
@@ -263,6 +276,22 @@ def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: in
         ended = end_offset(wanted.records, first_offset)
         woken = {"sid": sid, "lid": lane.lid, "offset": ended, "now": db.clock.now()}
         db.run("wake_other_lanes", woken)
+
+
+def change_failure(db: Database, index: Index, lane: LaneRow, at: int) -> None:
+    """Note why the lane's turn failed, or that its next one has begun."""
+    failure = index.failure or NO_FAILURE
+    if index.failure or (index.clears_failure and lane.failed_at):
+        db.run(
+            "set_failure",
+            {
+                "lid": lane.lid,
+                "code": failure.code,
+                "message": failure.message,
+                "turn": failure.turn,
+                "failed_at": at if index.failure else 0,
+            },
+        )
 
 
 def delivery_changes(wanted: Commit, first_offset: int) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import msgspec
 
 from outlast.clock import Clock
-from outlast.core.codec import Packer, version_of
+from outlast.core.codec import Packer, checksum_of, version_of
 from outlast.core.name import MAIN
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
@@ -99,7 +99,7 @@ Row = tuple[Any, ...]
 
 OFFSETS = 0xFFFF_FFFF
 NOTHING: Params = {}
-PATIENCE = 60.0
+TIMEOUT = 60.0
 FIRST_PAUSE = 0.000_5
 LONGEST_PAUSE = 0.004
 
@@ -166,14 +166,14 @@ class Database:
         finally:
             cursor.close()
 
-    def begin(self, patience: float = PATIENCE) -> None:
+    def begin(self, timeout: float = TIMEOUT) -> None:
         """Become the one writer of the file; wait for another one."""
         try:
             self.raw.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             if not is_passing(error):
                 raise
-            self.patiently(lambda: self.raw.execute("BEGIN IMMEDIATE"), patience)
+            self.retry_while_locked(lambda: self.raw.execute("BEGIN IMMEDIATE"), timeout)
 
     def try_begin(self) -> bool:
         """Become the one writer, unless there is another or something is wrong with the file."""
@@ -191,8 +191,8 @@ class Database:
         if self.raw.in_transaction:
             self.raw.execute("ROLLBACK")
 
-    def patiently(self, attempt: Callable[[], T], patience: float = PATIENCE) -> T:
-        return patiently(attempt, self.clock, self.path, patience)
+    def retry_while_locked(self, attempt: Callable[[], T], timeout: float = TIMEOUT) -> T:
+        return retry_while_locked(attempt, self.clock, self.path, timeout)
 
     def close(self) -> None:
         self.raw.close()
@@ -211,15 +211,23 @@ class Database:
         self.expanded += len(value)
         return value
 
-    def entries(self, tenant: str, row: Row, after: int = 0) -> Iterator[Entry]:
+    def entries(
+        self, tenant: str, row: Row, after: int = 0, *, large: bool = True
+    ) -> Iterator[Entry]:
         """Yield the records of a row of the log with their offsets, those after an offset."""
         key, _, lane, at, data = row
         version = version_of(data)
-        records = self.packer.unpack(data, partial(self.load_blob, tenant))
-        name = lane_of(lane)
+        load = partial(self.load_blob, tenant) if large else no_blob
+        records = self.packer.unpack(data, load)
+        name, checksum = lane_of(lane), checksum_of(at, data)
         for offset, record in enumerate(records, key & OFFSETS):
             if offset > after:
-                yield Entry(offset, at, name, record, version)
+                yield Entry(offset, at, name, record, version, checksum)
+
+
+def no_blob(_: str) -> bytes:
+    """Stand for every large value where none is wanted."""
+    return b""
 
 
 def key_of(sid: int, offset: int) -> int:
@@ -241,7 +249,9 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def patiently(attempt: Callable[[], T], clock: Clock, path: Path, patience: float = PATIENCE) -> T:
+def retry_while_locked(
+    attempt: Callable[[], T], clock: Clock, path: Path, timeout: float = TIMEOUT
+) -> T:
     """Try until no other process is in the way; pauses are short, and differ by process."""
     waited, pause = 0.0, FIRST_PAUSE
     while True:
@@ -250,7 +260,7 @@ def patiently(attempt: Callable[[], T], clock: Clock, path: Path, patience: floa
         except sqlite3.Error as error:
             if not is_passing(error):
                 raise
-            if waited >= patience:
+            if waited >= timeout:
                 raise locked_for_too_long(path, waited) from error
         nap = clock.jitter(pause)
         time.sleep(nap)
@@ -283,7 +293,7 @@ def open_database(
     options: str = "mode=rw",
     synchronous: str = "FULL",
     query_only: bool = False,
-    patience: float = PATIENCE,
+    timeout: float = TIMEOUT,
 ) -> Database:
     """Open the file, and wait for a process that creates or recovers it."""
 
@@ -299,6 +309,6 @@ def open_database(
         return raw
 
     try:
-        return Database(patiently(attempt, clock, path, patience), path, clock)
+        return Database(retry_while_locked(attempt, clock, path, timeout), path, clock)
     except sqlite3.Error as error:
         raise explain(error, path) from error

@@ -27,7 +27,7 @@ PARTS = (
     "forget_outcomes",
     "erase_outbox_cursors",
     "erase_dead_letters",
-    "doom_children",
+    "mark_orphans",
     "erase_lanes",
     "erase_session",
 )
@@ -41,7 +41,7 @@ class ErasureResult(NamedTuple):
 
 
 def write_erasure(db: Database, session_id: str) -> ErasureResult:
-    """Make a session vanish, doom those it started, and wake calls that waited for its permits."""
+    """Make a session vanish, mark those it started, and wake calls that waited for its permits."""
     row = db.one("session_to_erase", {"session_id": session_id})
     if row is None:
         return ErasureResult(was_there=False, has_more=has_unfinished(db))
@@ -109,3 +109,10 @@ def erase_blobs(db: Database, sid: int, room: int) -> int:
             room -= size
         db.run("let_go_of_blob", key)
     return room
+
+
+def drop_snapshots(db: Database, session_id: str) -> None:
+    """Delete what is derived from a session's log, to be folded from it again."""
+    if row := db.one("session_to_erase", {"session_id": session_id}):
+        db.run("erase_snapshots", {"sid": row[0]})
+        db.run("erase_slices", {"sid": row[0]})

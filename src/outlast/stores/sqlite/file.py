@@ -15,10 +15,11 @@ from outlast.errors import StoreUnavailable
 from outlast.store import Transaction
 from outlast.stores.listener import Heard
 from outlast.stores.sqlite.checkpoint import wipe
-from outlast.stores.sqlite.database import Database, Params
+from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.fork import check_process
+from outlast.stores.sqlite.liveness import workers_directory
 from outlast.stores.sqlite.notify import ListenerSet, LoopListeners
-from outlast.stores.sqlite.path import check_place
+from outlast.stores.sqlite.path import FileWatch, check_place
 from outlast.stores.sqlite.reader import Readers
 from outlast.stores.sqlite.transaction import OpenTransaction
 from outlast.stores.sqlite.writer import Do, Work, WriteJob, Writer, do_works
@@ -35,13 +36,16 @@ class FileAccess:
         self.pid = os.getpid()
         self.writer: Writer | None = None
         self._loop_listeners = LoopListeners()
-        self._listeners = ListenerSet(self._loop_listeners, clock, self._write_listener)
-        self._readers = Readers(path, clock)
+        self._listeners = ListenerSet(
+            self._loop_listeners, clock, workers_directory(path), self._write_hint
+        )
+        self.watch = FileWatch(path)
+        self._readers = Readers(path, clock, self.watch)
 
     async def open(self) -> None:
         """Open the file and bring its schema up to date."""
         check_place(self.path)
-        writer = Writer(self.path, self.clock, self._loop_listeners)
+        writer = Writer(self.path, self.clock, self._loop_listeners, self.watch)
         await writer.start()
         self._readers.start()
         self.writer = writer
@@ -72,9 +76,9 @@ class FileAccess:
     ) -> Coroutine[Any, Any, list[Any]]:
         return self.open_writer().submit(do, items, size, session)
 
-    def _write_listener(self, name: str, row: Params) -> None:
+    def _write_hint(self, work: Callable[[Database], object]) -> None:
         if self.writer:
-            self.writer.hand_over(WriteJob(None, do=do_works, items=[lambda db: db.run(name, row)]))
+            self.writer.hand_over(WriteJob(None, do=do_works, items=[work]))
 
     async def read(self, question: Callable[[Database], T]) -> T:
         self.open_writer()

@@ -24,10 +24,10 @@ class SqliteLimit:
     async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self._access.write_all(write_requests, requests)
 
-    async def skip_stale(self, patience: int) -> int:
-        if not await self._access.read(lambda db: find_overdue(db, patience)):
+    async def skip_stale(self, timeout: int) -> int:
+        if not await self._access.read(lambda db: find_overdue(db, timeout)):
             return 0
-        (skipped,) = await self._access.write(partial(skip_stale, patience=patience))
+        (skipped,) = await self._access.write(partial(skip_stale, timeout=timeout))
         return int(skipped)
 
     async def permits(
@@ -135,14 +135,14 @@ def has_permit_to_come(db: Database, lid: int, frees: Sequence[str]) -> bool:
     )
 
 
-def find_overdue(db: Database, patience: int) -> list[tuple[int, str, int, str]]:
+def find_overdue(db: Database, timeout: int) -> list[tuple[int, str, int, str]]:
     """Return calls that have not come for their places, with their limits, lanes and sessions."""
-    return db.all("overdue_permits", {"before": db.clock.now() - patience})
+    return db.all("overdue_permits", {"before": db.clock.now() - timeout})
 
 
-def skip_stale(db: Database, patience: int) -> int:
+def skip_stale(db: Database, timeout: int) -> int:
     """Take calls that do not ask for their permits out of the queue, and wake those behind them."""
-    overdue = find_overdue(db, patience)
+    overdue = find_overdue(db, timeout)
     for pid, _, lid, session_id in overdue:
         db.run("skip_permit", {"pid": pid})
         wake(db, lid, session_id)

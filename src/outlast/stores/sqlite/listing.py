@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from outlast.core.instant import date_of, date_or_none, milliseconds_at
+from outlast.core.lane import Status
 from outlast.store import (
     DeliveryInfo,
     EffectClaim,
+    FailureFilter,
+    FailureInfo,
     LaneCount,
     LaneInfo,
     RequestInfo,
@@ -47,6 +51,7 @@ class SqliteListing:
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -57,6 +62,7 @@ class SqliteListing:
             "parent": parent,
             "before": before,
             "limit": limit,
+            **failure_filters(failed),
         }
         return await self._access.read(lambda db: sessions(db, filters))
 
@@ -68,6 +74,7 @@ class SqliteListing:
         agent: str | None = None,
         status: str | None = None,
         worker: str | None = None,
+        failed: FailureFilter | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
@@ -81,6 +88,7 @@ class SqliteListing:
             "after": after_session,
             "after_lane": after_lane,
             "limit": limit,
+            **failure_filters(failed),
         }
         return await self._access.read(lambda db: lanes(db, filters))
 
@@ -134,6 +142,8 @@ def sessions(db: Database, filters: Params) -> list[SessionInfo]:
     name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
     if filters["parent"]:
         name = "sessions_of_parent"
+    if filters["failed"]:
+        name = "failed_sessions"
     return [describe_session(db, row) for row in db.all(name, filters)]
 
 
@@ -141,29 +151,63 @@ def describe_session(db: Database, row: Row) -> SessionInfo:
     sid, *values = row
     known = dict(zip(SESSION, values, strict=True))
     lanes = tuple(
-        LaneInfo(
-            session_id=known["session_id"],
-            tenant=known["tenant"],
-            agent=known["agent"],
-            lane=lane,
-            status=state,
-            turn=turn,
-            worker=worker,
-            fence=fence,
-            ready_at=ready_at,
-            queued=queued,
-        )
-        for lane, state, turn, worker, fence, ready_at, queued in db.all(
-            "lanes_of_session", {"sid": sid}
-        )
+        describe_lane(known["session_id"], known["tenant"], known["agent"], *lane)
+        for lane in db.all("lanes_of_session", {"sid": sid})
     )
-    return SessionInfo(**known, lanes=lanes, seen_at=db.clock.now())
+    instants = {name: date_of(known[name]) for name in ("created_at", "updated_at")}
+    return SessionInfo(**{**known, **instants}, lanes=lanes, seen_at=date_of(db.clock.now()))
+
+
+def failure_filters(failed: FailureFilter | None) -> Params:
+    """Return which failures are looked for."""
+    since = failed.since if failed else None
+    return {
+        "failed": failed is not None,
+        "code": failed.code if failed else None,
+        "since": milliseconds_at(since) if since else 0,
+    }
 
 
 def lanes(db: Database, filters: Params) -> list[LaneInfo]:
-    names = "session_id tenant agent lane status turn worker fence ready_at queued".split()
-    rows = db.all("lanes", filters)
-    return [LaneInfo(**dict(zip(names, row, strict=True))) for row in rows]
+    name = "failed_lanes" if filters["failed"] else "lanes"
+    return [describe_lane(*row) for row in db.all(name, filters)]
+
+
+def describe_lane(
+    session_id: str,
+    tenant: str,
+    agent: str,
+    lane: str,
+    status: Status,
+    turn: str,
+    worker: str,
+    fence: int,
+    ready_at: int | None,
+    queued: int,
+    deaths: int,
+    claimable_at: int,
+    size: int,
+    code: str,
+    message: str,
+    failed_at: int,
+    failed_turn: str,
+) -> LaneInfo:
+    return LaneInfo(
+        session_id=session_id,
+        tenant=tenant,
+        agent=agent,
+        lane=lane,
+        status=status,
+        turn=turn,
+        worker=worker,
+        fence=fence,
+        ready_at=None if ready_at is None else date_of(ready_at),
+        queued=queued,
+        deaths=deaths,
+        claimable_at=date_of(claimable_at) if claimable_at else None,
+        size=size,
+        failure=FailureInfo(code, message, date_of(failed_at), failed_turn) if failed_at else None,
+    )
 
 
 def delivery(db: Database, delivery_id: str) -> DeliveryInfo | None:
@@ -210,7 +254,7 @@ def describe_request(row: Row) -> RequestInfo:
         lane=lane,
         kind=kind,
         state=state,
-        expires_at=expires_at,
+        expires_at=date_or_none(expires_at),
         data=data,
         tenant=tenant,
         agent=agent,
@@ -242,15 +286,15 @@ def workers(db: Database) -> list[WorkerInfo]:
             worker=worker,
             host=host,
             pid=pid,
-            started_at=started_at,
+            started_at=date_of(started_at),
             version=version,
             concurrency=concurrency,
             agents=names_of(agents),
             lanes=names_of(patterns),
             at_once=msgspec.json.decode(at_once, type=dict[str, int]),
             counters=counters,
-            seen_at=seen_at,
-            lease_until=lease_until,
+            seen_at=date_of(seen_at),
+            lease_until=date_of(lease_until),
             held=held,
             draining=bool(draining),
         )
@@ -280,10 +324,14 @@ def names_of(column: str) -> tuple[str, ...]:
 
 def census(db: Database) -> StoreCounts:
     rows = db.all("census", {"now": db.clock.now()})
+    ready = [ready_at for *_, ready_at, _ in rows if ready_at is not None]
     return StoreCounts(
-        tuple(LaneCount(status, names_of(wait), count) for status, wait, count, _, _ in rows),
-        queued=sum(queued for *_, queued, _ in rows),
-        oldest_ready_at=min((at for *_, at in rows if at is not None), default=None),
+        tuple(
+            LaneCount(status, names_of(wait), count, code)
+            for status, wait, count, _, _, code in rows
+        ),
+        queued=sum(row[3] for row in rows),
+        oldest_ready_at=date_of(min(ready)) if ready else None,
     )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
-from outlast.core.codec import encode
 from outlast.errors import OutlastError
 from outlast.store import (
     Admission,
@@ -21,6 +20,7 @@ from outlast.store import (
     Refused,
     Transaction,
 )
+from outlast.store.admission import body_of
 from outlast.stores.sqlite import erasure, listing, reading
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.admission import write_admission
@@ -60,8 +60,12 @@ class SqliteLog:
     async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
         return await self._access.read(lambda db: reading.load(db, session_id, lane, after))
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        return await self._access.read(lambda db: reading.read(db, session_id, after, limit))
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
+        return await self._access.read(
+            lambda db: reading.read(db, session_id, after, limit, large=large)
+        )
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self._access.read(lambda db: reading.read_back(db, session_id, before, limit))
@@ -74,6 +78,9 @@ class SqliteLog:
         elif erased.was_there:
             await self._access.wipe()
         return bool(erased.was_there)
+
+    async def drop_snapshots(self, session_id: str) -> None:
+        await self._access.write(partial(erasure.drop_snapshots, session_id=session_id))
 
     async def find_orphans(self, limit: int = 100) -> Sequence[str]:
         return await self._access.read(lambda db: erasure.find_orphans(db, limit))
@@ -93,7 +100,7 @@ class SqliteLog:
 
 def try_encode(admission: Admission) -> bytes | OutlastError:
     try:
-        return encode(admission.records)
+        return body_of(admission)
     except OutlastError as error:
         return error
 

@@ -21,6 +21,7 @@ from weakref import finalize
 from outlast.clock import Clock
 from outlast.errors import NotInTransaction
 from outlast.store import Lease, Renewal, Transaction, WorkerInfo
+from outlast.store.clock import LocalStoreClock
 from outlast.stores.listener import Heard, Listeners
 from outlast.stores.sqlite import listing
 from outlast.stores.sqlite.database import Database
@@ -31,7 +32,7 @@ from outlast.stores.sqlite.log import SqliteLog
 from outlast.stores.sqlite.migration import migrate
 from outlast.stores.sqlite.outbox import SqliteOutbox
 from outlast.stores.sqlite.transaction import SqliteTransaction, authorize
-from outlast.stores.sqlite.work import LaneWork, register
+from outlast.stores.sqlite.work import Deaths, LaneWork, register
 from outlast.stores.sqlite.worker_lease import bury
 from outlast.stores.sqlite.writer import Do, Work, do_works
 
@@ -130,6 +131,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._access = MemoryAccess(clock or Clock())
+        self.clock = LocalStoreClock(self._access.clock)
         self.log = SqliteLog(self._access)
         self.work = MemoryWork(self._access)
         self.listing = SqliteListing(self._access)
@@ -174,10 +176,11 @@ class MemoryWork(LaneWork):
         """Make a worker look as if it had been killed: the next `find_dead` finds it."""
         self._dead.add(worker)
 
-    async def find_dead(self) -> Sequence[str]:
+    async def find_dead(self) -> Deaths:
         if not self._dead:
-            return []
-        dead = sorted(self._dead)
+            return {}
+        # A name in the set stands for a lock that is free.
+        dead: Deaths = dict.fromkeys(sorted(self._dead), "lock_file")
         found = await self._bury(dead)
         self._dead.difference_update(dead)
         return found
@@ -211,7 +214,7 @@ class MemoryLease:
     def release(self) -> None:
         """Strike the worker from the registry and free its lanes."""
         if not self.is_over:
-            self._access.write_outside_transaction(lambda db: bury(db, self._worker))
+            self._access.write_outside_transaction(lambda db: bury(db, self._worker, "released"))
             self.is_over = True
 
 

@@ -20,10 +20,16 @@ from outlast.stores.sqlite.database import (
     connect,
     load_migrations,
     open_database,
-    patiently,
+    retry_while_locked,
     split,
 )
 from outlast.stores.sqlite.error import code_of, explain
+from outlast.stores.sqlite.liveness import workers_directory
+from outlast.stores.sqlite.private import (
+    make_private,
+    refuse_foreign_directory,
+    warn_if_open,
+)
 
 APPLICATION = 0x4F75746C  # "Outl": what `file` and other programs know the database by
 HOLDFAST = 0x486F6C64  # "Hold": the former name of this project
@@ -84,7 +90,7 @@ def probe(path: Path, clock: Clock, options: str) -> tuple[int, int]:
         with closing(connect(path, options)) as raw:
             return version_of(raw)
 
-    return patiently(attempt, clock, path)
+    return retry_while_locked(attempt, clock, path)
 
 
 def version_of(raw: sqlite3.Connection) -> tuple[int, int]:
@@ -121,9 +127,12 @@ def check_version(application: int, version: int, path: Path, newest: int = NEWE
 def open_for_writing(path: Path, clock: Clock) -> Database:
     """Open the file, create it if need be, and bring its schema up to date."""
     check_file(path, clock)
+    refuse_foreign_directory(workers_directory(path), path)
+    make_private(path)
+    warn_if_open(path)
     db = open_database(path, clock, options="mode=rwc")
     try:
-        if db.patiently(lambda: version_with_wal(db)) != (APPLICATION, NEWEST):
+        if db.retry_while_locked(lambda: version_with_wal(db)) != (APPLICATION, NEWEST):
             migrate(db)
     except sqlite3.Error as error:
         db.close()

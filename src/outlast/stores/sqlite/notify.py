@@ -2,7 +2,9 @@
 
 Hints may be lost, and nothing depends on them: a reader or worker that waits also polls. A line
 of a datagram is 1 or 0 (whether something arrived or a lane was given back) and a session's id.
-The addresses of listeners are rows of the file, written by `writer.py` like everything else.
+The addresses of listeners are rows of the file, written by `writer.py` like everything else. The
+sockets are in a directory that only the store's own user can enter: nobody else can send to them,
+nor wait at the name of one whose process is dead.
 """
 
 from __future__ import annotations
@@ -12,33 +14,28 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 from outlast.clock import Clock
-from outlast.stores.listener import Heard, Listeners
-from outlast.stores.sqlite.database import Database, Params
-from outlast.stores.sqlite.fork import guard
-from outlast.stores.sqlite.liveness import machine
+from outlast.stores.fork import guard
+from outlast.stores.listener import EVERYTHING, Heard, Listeners
+from outlast.stores.lock_file import machine
+from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.private import make_private_directory
 
 Hints = Mapping[str, bool]
 
 LONGEST = 4096
 LOOK_EVERY = 1.0
-MOST_AT_ONCE = 100
-NETWORK_NAMESPACE = "/proc/self/ns/net"
-ANYTHING: Hints = {"": True}
+MOST_AT_ONCE = 300
+REST = 0.1
+"""Seconds for which a socket is left alone after so many hints at once: further ones wait in its
+buffer, and a sender whose hint does not fit gives a general one later."""
+ANYTHING: Hints = {EVERYTHING: True}
 NUMBERS = count()  # tell this process's sockets apart, whatever its clock says
-
-
-def place() -> str:
-    """Name the place from where sockets can be reached: a container has names of its own."""
-    try:
-        return f"{machine()} {os.readlink(NETWORK_NAMESPACE)}"
-    except OSError:
-        return machine()
 
 
 def to_datagram(hints: Hints) -> bytes:
@@ -54,12 +51,26 @@ def from_datagram(datagram: bytes) -> Hints:
 
 
 class LoopListener:
-    """The listeners of one event loop, and the socket at which other processes reach them."""
+    """The listeners of one event loop, and the socket at which other processes reach them.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    `heard_of_listeners` is called when a hint says that there may be others.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        directory: Path,
+        heard_of_listeners: Callable[[], None] = lambda: None,
+    ) -> None:
         self.loop = loop
         self.listeners = Listeners()
-        self._socket, self.address = bind(clock)
+        self._clock = clock
+        self._directory = directory
+        self._heard_of_listeners = heard_of_listeners
+        self._socket, self.address = bind(directory, clock)
+        self._taken = 0
+        self._taken_since = clock.monotonic()
         guard(self)
         loop.add_reader(self._socket, self._receive)
 
@@ -72,10 +83,28 @@ class LoopListener:
         """Take everything that came: a socket holds few datagrams, and further ones are lost."""
         heard: dict[str, bool] = {}
         with suppress(OSError):
-            for _ in range(MOST_AT_ONCE):
+            for _ in range(self._room()):
                 for session_id, arrived in from_datagram(self._socket.recv(2 * LONGEST)).items():
                     heard[session_id] = arrived or heard.get(session_id, False)
+                self._taken += 1
+        if self._taken >= MOST_AT_ONCE:
+            self.loop.remove_reader(self._socket)
+            self.loop.call_later(REST, self._resume)
+        if EVERYTHING in heard:
+            self._heard_of_listeners()
         self.hear(heard)
+
+    def _room(self) -> int:
+        """Return how many datagrams may be taken before the socket is left alone for a while."""
+        now = self._clock.monotonic()
+        if now - self._taken_since >= REST:
+            self._taken, self._taken_since = 0, now
+        return MOST_AT_ONCE - self._taken
+
+    def _resume(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._taken, self._taken_since = 0, self._clock.monotonic()
+            self.loop.add_reader(self._socket, self._receive)
 
     def stop(self) -> None:
         """Stop listening; may be called from any event loop."""
@@ -85,43 +114,76 @@ class LoopListener:
         else:
             with suppress(RuntimeError):  # that loop was closed, and its readers with it
                 self.loop.call_soon_threadsafe(self._close)
+                return
+            self._close()
 
     def _close(self) -> None:
         if self._socket.fileno() >= 0:
-            self.loop.remove_reader(self._socket)
+            with suppress(RuntimeError):  # the loop was closed
+                self.loop.remove_reader(self._socket)
             self.abandon()
-        if self.address.startswith("/"):
-            Path(self.address).unlink(missing_ok=True)
-            Path(self.address).parent.rmdir()
+        remove_socket(self._directory, self.address)
 
     def abandon(self) -> None:
         self._socket.close()
 
 
-def bind(clock: Clock) -> tuple[socket.socket, str]:
-    """Return a socket that can be sent to, and its address as it is registered."""
+def bind(directory: Path, clock: Clock) -> tuple[socket.socket, str]:
+    """Return a socket that can be sent to, and its address as it is registered.
+
+    That is a name in the directory, or a path elsewhere where the directory cannot hold sockets.
+    """
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     receiver.setblocking(False)
-    if sys.platform != "linux":
-        address = str(Path(tempfile.mkdtemp(prefix="hf")) / "s")
-        receiver.bind(address)
+    address = f"{os.getpid()}-{next(NUMBERS)}-{clock.token()}"
+    with suppress(OSError):
+        make_private_directory(directory)
+        with reached(directory) as path_of:
+            receiver.bind(path_of(address))
         return receiver, address
-    address = f"@outlast-{os.getpid()}-{next(NUMBERS)}-{clock.token()}"
-    receiver.bind(to_name(address))
+    address = str(Path(tempfile.mkdtemp(prefix="outlast-")) / "s")
+    receiver.bind(address)
     return receiver, address
 
 
-def to_name(address: str) -> str:
-    """Return an address as the system wants it; one that begins with @ is in no directory."""
-    return "\0" + address[1:] if address.startswith("@") else address
+@contextmanager
+def reached(directory: Path) -> Iterator[Callable[[str], str]]:
+    """Give a function that turns addresses into paths, which must be short for a socket."""
+    if sys.platform != "linux":
+        yield lambda address: str(directory / address)
+        return
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield (
+            lambda address: (
+                address if address.startswith("/") else f"/proc/self/fd/{descriptor}/{address}"
+            )
+        )
+    finally:
+        os.close(descriptor)
+
+
+def remove_socket(directory: Path, address: str) -> None:
+    """Remove the file of a socket that nobody listens at, and the directory that was its own."""
+    with suppress(OSError):
+        (directory / address).unlink(missing_ok=True)
+        if address.startswith("/"):
+            Path(address).parent.rmdir()
 
 
 class LoopListeners:
-    """A store's `LoopListener` of each event loop. The mapping is replaced, never changed."""
+    """A store's `LoopListener` of each event loop. The mapping is replaced, never changed.
+
+    `may_have_others` is set when another process may have begun to listen.
+    """
 
     def __init__(self) -> None:
         self.by_loop: Mapping[asyncio.AbstractEventLoop, LoopListener] = {}
         self.addresses: Collection[str] = ()
+        self.may_have_others = True
+
+    def note_others(self) -> None:
+        self.may_have_others = True
 
     def add(self, listener: LoopListener) -> None:
         self._replace({**self.by_loop, listener.loop: listener})
@@ -138,29 +200,26 @@ class LoopListeners:
 class ListenerSet:
     """The listeners of a store.
 
-    Opens a socket with the first listener of an event loop and closes it with the last. `write`
-    runs a statement that only serves hints: nothing waits for it, and it may fail.
+    Opens a socket with the first listener of an event loop, and closes it with the store: a writer
+    that looks for addresses now and then would not know one that comes and goes with each wait.
+    `write` runs a function that only serves hints: nothing waits for it, and it may fail.
     """
 
     def __init__(
-        self, by_loop: LoopListeners, clock: Clock, write: Callable[[str, Params], None]
+        self,
+        by_loop: LoopListeners,
+        clock: Clock,
+        directory: Path,
+        write: Callable[[Callable[[Database], object]], None],
     ) -> None:
         self._by_loop = by_loop
         self._clock = clock
+        self._directory = directory
         self._write = write
 
     def listen(self, heard: Heard, session_id: str) -> Callable[[], None]:
         """Call a listener from now on; return a function that stops it."""
-        listener = self._open()
-        stop_one = listener.listeners.add(heard, session_id)
-
-        def stop() -> None:
-            was_open = bool(listener.listeners)
-            stop_one()
-            if was_open and not listener.listeners:
-                self._forget(listener)
-
-        return stop
+        return self._open().listeners.add(heard, session_id)
 
     def stop(self) -> None:
         for listener in self._by_loop.by_loop.values():
@@ -170,38 +229,59 @@ class ListenerSet:
         loop = asyncio.get_running_loop()
         if listener := self._by_loop.by_loop.get(loop):
             return listener
-        listener = LoopListener(loop, self._clock)
+        for other in self._by_loop.by_loop.values():
+            if other.loop.is_closed():
+                self._forget(other)
+        listener = LoopListener(loop, self._clock, self._directory, self._by_loop.note_others)
         self._by_loop.add(listener)
-        self._write("add_listener", {"address": listener.address, "place": place()})
+        row = {"address": listener.address, "place": machine()}
+
+        def register(db: Database) -> None:
+            db.run("add_listener", row)
+            # Others look for the address, and this process for what was written before it.
+            db.tell(EVERYTHING, arrived=True)
+
+        self._write(register)
         return listener
 
     def _forget(self, listener: LoopListener) -> None:
         self._by_loop.remove(listener)
         listener.stop()
-        self._write("drop_listener", {"address": listener.address})
+        row = {"address": listener.address}
+        self._write(lambda db: db.run("drop_listener", row))
 
 
 class Notifier:
     """Tells the listeners of other processes. Used by the thread that holds the writer's lock."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, directory: Path, listeners: LoopListeners) -> None:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
         self._clock = clock
-        self._place = place()
+        self._directory = directory
+        self._listeners = listeners
+        self._place = machine()
         self._addresses: list[str] = []
         self._looked_at = float("-inf")
         self._gone: set[str] = set()
         self._behind: set[str] = set()
 
-    def look(self, db: Database, own: Collection[str]) -> None:
-        """Read the addresses of other processes, once a second at most. Inside a transaction."""
+    def look(self, db: Database) -> None:
+        """Read the addresses of other processes, if there may be new ones. Inside a transaction.
+
+        A process that begins to listen gives a hint to those that listen. A hint may be lost, so
+        look once a second, too. A process that does not listen itself is given none: it looks at
+        every write for as long as it knows no address.
+        """
         for address in self._gone:
             db.run("drop_listener", {"address": address})
-        now = self._clock.monotonic()
-        if self._gone or now - self._looked_at >= LOOK_EVERY:
+            remove_socket(self._directory, address)
+        now, own = self._clock.monotonic(), self._listeners.addresses
+        is_due = self._listeners.may_have_others or now - self._looked_at >= LOOK_EVERY
+        if self._gone or is_due or not (self._addresses or own):
             self._gone.clear()
             self._looked_at = now
+            self._listeners.may_have_others = False
             rows = db.all("listeners", {"place": self._place})
             self._addresses = [address for (address,) in rows if address not in own]
 
@@ -210,14 +290,21 @@ class Notifier:
         if not self._addresses:
             return
         datagram = to_datagram(hints)
-        for address in self._addresses:
-            if address not in self._gone:
-                self._send(address, b"1" if address in self._behind else datagram)
+        try:
+            with reached(self._directory) as path_of:
+                for address in self._addresses:
+                    if address not in self._gone:
+                        message = b"1" if address in self._behind else datagram
+                        self._send(address, path_of(address), message)
+        except FileNotFoundError:  # the directory is not there, so nobody can be in it
+            self._gone.update(self._addresses)
+        except OSError:  # no descriptor is left: all of them get a general hint next time
+            self._behind.update(self._addresses)
 
-    def _send(self, address: str, datagram: bytes) -> None:
+    def _send(self, address: str, path: str, datagram: bytes) -> None:
         """Send without waiting. A receiver with a full buffer gets a general hint next time."""
         try:
-            self._sender.sendto(datagram, to_name(address))
+            self._sender.sendto(datagram, path)
         except (ConnectionRefusedError, FileNotFoundError):
             self._gone.add(address)
             self._behind.discard(address)

@@ -1,4 +1,4 @@
-"""Where the file is: a directory that exists, on a disk of this machine."""
+"""Where the file is: in a directory that exists, on a disk of this machine, and still there."""
 
 import os
 import re
@@ -16,6 +16,73 @@ NETWORK = set(
 MOUNTS = Path("/proc/self/mounts")
 
 
+class FileReplaced(StoreUnavailable):
+    """The file that a process works on is not at its path any more."""
+
+
+class FileWatch:
+    """Notices that the database's file, or the log beside it, was deleted or replaced.
+
+    A connection keeps the file that it has opened, wherever its name has gone: all that is written
+    would be accepted, and be in no file that anybody finds. Any thread may use it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: tuple[int, int] | None = None
+        self._log: tuple[int, int] | None = None
+
+    def note(self) -> None:
+        """Remember which files these are; connections to them are open."""
+        self._file, self._log = identity(self._path), identity(log_path(self._path))
+
+    def check(self) -> None:
+        """Raise FileReplaced unless the file is the one that was opened."""
+        if is_another(self._path, self._file):
+            raise self._replaced(self._path)
+
+    def check_with_log(self) -> None:
+        """Raise FileReplaced also if the log beside it is not the one that was opened."""
+        self.check()
+        log = log_path(self._path)
+        if self._log is None:  # SQLite makes it with the first write
+            self._log = identity(log)
+        elif is_another(log, self._log):
+            raise self._replaced(log)
+
+    def _replaced(self, path: Path | str) -> FileReplaced:
+        return FileReplaced(
+            f"{path} was deleted, moved away or replaced while this process works on it; nothing"
+            " more is accepted: put the file back where it was, or restart this process to work on"
+            " what is there now",
+            path=str(path),
+        )
+
+
+def log_path(path: Path) -> str:
+    return f"{path}-wal"
+
+
+def identity(path: Path | str) -> tuple[int, int] | None:
+    """Return what tells a file from every other, or None if nothing can be known of it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def is_another(path: Path | str, known: tuple[int, int] | None) -> bool:
+    """Whether there is certainly no such file any more at a path."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:  # the disk is away, or may not be looked at: SQLite will say so
+        return False
+    return (found.st_dev, found.st_ino) != known
+
+
 def check_place(path: Path) -> None:
     """Refuse a place where a database cannot be kept; nothing is touched."""
     if not path.parent.is_dir():
@@ -26,6 +93,14 @@ def check_place(path: Path) -> None:
         )
     if path.is_dir():
         raise UnsupportedStore(f"{path} is a directory; name a file in it", path=str(path))
+    for needed in (path.parent, *([path] if path.exists() else [])):
+        # SQLite opens what it may only read without a word, and fails at the first write.
+        if not os.access(needed, os.W_OK):
+            raise StoreUnavailable(
+                f"{needed} is read-only for this user; let it write to the database's file and to"
+                " its directory, where SQLite keeps a log beside the file",
+                path=str(path),
+            )
     kind = file_system(read_mounts(), os.path.realpath(path.parent))
     if kind in NETWORK:
         raise UnsupportedStore(

@@ -20,6 +20,7 @@ from outlast.stores.sqlite.database import (
 )
 from outlast.stores.sqlite.error import explain
 from outlast.stores.sqlite.future import PendingResult, make_future, resolve
+from outlast.stores.sqlite.path import FileWatch
 
 T = TypeVar("T")
 Question = Callable[[Database], Any]
@@ -38,8 +39,9 @@ class PendingRead(PendingResult):
 class Readers:
     """Answers questions in the order they come, on two threads."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, watch: FileWatch) -> None:
         self._path = path
+        self._watch = watch
         self._clock = clock
         self._queue: SimpleQueue[PendingRead | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -72,6 +74,7 @@ class Readers:
         while (first := self._queue.get()) is not None:
             asked = [first, *self._waiting()]
             try:
+                self._watch.check()
                 db = db or self._open()
                 self._answer_all(db, asked)
             except Exception as failure:  # noqa: BLE001 - raised to the caller
@@ -98,7 +101,7 @@ class Readers:
 
     def _answer_all(self, db: Database, asked: Sequence[PendingRead]) -> None:
         try:
-            db.patiently(lambda: answer_at_one_instant(db, asked))
+            db.retry_while_locked(lambda: answer_at_one_instant(db, asked))
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
 

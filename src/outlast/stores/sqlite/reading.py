@@ -5,12 +5,14 @@ from contextlib import closing
 from math import inf
 from typing import NamedTuple
 
+from outlast.core.codec import checksum_of
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
+from outlast.errors import StoreCorrupt
 from outlast.store import Loaded, LogPage, Snapshot
 from outlast.store.log import concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
-from outlast.stores.page import PageFiller, size_of_row
+from outlast.stores.page import PageFiller, check_snapshot, size_of_row
 from outlast.stores.sqlite.database import (
     OFFSETS,
     Database,
@@ -39,15 +41,25 @@ def find_log(db: Database, session_id: str) -> SessionLogRows:
 # Pages
 
 
-def read(db: Database, session_id: str, after: int, limit: int) -> LogPage:
+def read(db: Database, session_id: str, after: int, limit: int, *, large: bool) -> LogPage:
     log = find_log(db, session_id)
     if after > log.end:
         raise cursor_ahead(session_id, after, log.end)
     entries: list[Entry] = []
     with closing(db.each("log_after", bounds(log, after))) as rows:
-        for found in until_full(db, log, rows, limit, after=after):
+        for found in until_full(db, log, rows, limit, after=after, large=large):
             entries += found
-    return LogPage(tuple(entries), entries[-1].offset if entries else after, log.end)
+    cursor = entries[-1].offset if entries else after
+    return LogPage(tuple(entries), cursor, log.end, checksum_at(db, log, after))
+
+
+def checksum_at(db: Database, log: SessionLogRows, offset: int) -> str:
+    """Return the checksum of the row that holds an offset; nothing where none does."""
+    if not 0 < offset <= log.end:
+        return ""
+    base = key_of(log.sid, 0)
+    row = db.one("row_at", {"base": base, "wanted": base | offset})
+    return checksum_of(*row) if row else ""
 
 
 def until_full(
@@ -57,12 +69,15 @@ def until_full(
     limit: int,
     after: int = 0,
     before: float = inf,
+    *,
+    large: bool = True,
 ) -> Iterator[list[Entry]]:
     """Yield the entries of each row that are between two offsets, until a page is full of them."""
     page = PageFiller(limit)
     for row in rows:
         expanded = db.expanded
-        found = [e for e in db.entries(log.tenant, row, after) if e.offset < before]
+        entries = db.entries(log.tenant, row, after, large=large)
+        found = [e for e in entries if e.offset < before]
         page.add(len(found), size_of_row(row[4]) + db.expanded - expanded)
         yield found
         if page.is_full:
@@ -92,16 +107,24 @@ def load(db: Database, session_id: str, lane: str, after: int | None) -> Loaded:
     log = find_log(db, session_id)
     if after is not None:
         return follow(db, log, lane, None, None, after, after)
-    snapshot = find_snapshot(db, "snapshot", {"sid": log.sid, "lane": lane})
-    slices = find_snapshot(db, "slices", {"sid": log.sid})
+    try:
+        snapshot = find_snapshot(db, log, "snapshot", {"sid": log.sid, "lane": lane})
+        slices = find_snapshot(db, log, "slices", {"sid": log.sid})
+    except StoreCorrupt as error:
+        return Loaded(None, None, (), 0, damaged=error.message)
     start = snapshot.offset if snapshot else 0
     return follow(db, log, lane, snapshot, slices, start, slices.offset if slices else 0)
 
 
-def find_snapshot(db: Database, name: str, key: dict[str, object]) -> Snapshot | None:
+def find_snapshot(
+    db: Database, log: SessionLogRows, name: str, key: dict[str, object]
+) -> Snapshot | None:
     """Return a snapshot made by today's rules; any other is as good as none."""
     row = db.one(name, {**key, "fold": FOLD})
-    return Snapshot(row[0], row[1], db.packer.expand(row[2])) if row else None
+    if row is None:
+        return None
+    check_snapshot(row[0], log.end)
+    return Snapshot(row[0], row[1], db.packer.expand(row[2]))
 
 
 def follow(
@@ -121,4 +144,5 @@ def follow(
         found = db.entries(log.tenant, row, start)
         entries += (e for e in found if concerns(e, lane, after, slices_after))
         tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
-    return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at)
+    checksum = checksum_at(db, log, after)
+    return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at, checksum)

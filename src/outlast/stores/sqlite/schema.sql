@@ -25,13 +25,13 @@ CREATE TABLE outlast_sessions (
     slices_changed INTEGER NOT NULL DEFAULT 0,
     -- The id of the session that started it, if one did. Its own row may be gone.
     parent TEXT NOT NULL DEFAULT '',
-    -- Its parent was erased, and it is to follow.
-    doomed INTEGER NOT NULL DEFAULT 0 CHECK (doomed IN (0, 1))
+    -- Its parent was erased: a worker erases it as well.
+    orphaned INTEGER NOT NULL DEFAULT 0 CHECK (orphaned IN (0, 1))
 ) STRICT;
 
 CREATE INDEX outlast_sessions_of_tenant ON outlast_sessions (tenant, id);
 CREATE INDEX outlast_sessions_of_parent ON outlast_sessions (parent, id) WHERE parent <> '';
-CREATE INDEX outlast_sessions_doomed ON outlast_sessions (id) WHERE doomed;
+CREATE INDEX outlast_sessions_orphaned ON outlast_sessions (id) WHERE orphaned;
 
 -- One row per commit. The key is sid << 32 | first offset: reading a session is a scan
 -- of neighbours, and there is no second index to keep. The next offset follows from a
@@ -55,6 +55,8 @@ CREATE TABLE outlast_lanes (
     agent TEXT NOT NULL,
     -- The worker that may commit. It stays when the owner's lease has run out: the fence decides.
     worker TEXT,
+    -- On which evidence its last owner lost it, if it did not give it back: for the next owner.
+    evidence TEXT NOT NULL DEFAULT '',
     -- Grows with every claim: a worker that comes back late is refused.
     fence INTEGER NOT NULL DEFAULT 0,
     -- Grows with every commit, so that a commit asked for twice is written once.
@@ -75,6 +77,18 @@ CREATE TABLE outlast_lanes (
     tenant TEXT NOT NULL DEFAULT '',
     -- A JSON list of what a lane at rest within a turn waits for.
     wait TEXT NOT NULL DEFAULT '[]',
+    -- How many owners were lost one after the other, and until when no worker is given the lane:
+    -- one that kills its workers must not kill all of them.
+    deaths INTEGER NOT NULL DEFAULT 0 CHECK (deaths >= 0),
+    claimable_at INTEGER NOT NULL DEFAULT 0,
+    -- The bytes of its records, before they are compressed.
+    size INTEGER NOT NULL DEFAULT 0,
+    -- Why its last turn failed, and when; empty and 0 from the beginning of the next turn on. The
+    -- turn can be retried: it is empty where the session itself has failed.
+    failure_code TEXT NOT NULL DEFAULT '',
+    failure_message TEXT NOT NULL DEFAULT '',
+    failure_turn TEXT NOT NULL DEFAULT '',
+    failed_at INTEGER NOT NULL DEFAULT 0,
     UNIQUE (sid, lane)
 ) STRICT;
 
@@ -85,6 +99,9 @@ CREATE INDEX outlast_lanes_ready ON outlast_lanes (ready_at)
 CREATE INDEX outlast_lanes_ready_of_tenant ON outlast_lanes (tenant, ready_at)
     WHERE worker IS NULL AND ready_at IS NOT NULL;
 CREATE INDEX outlast_lanes_queued ON outlast_lanes (tenant, queued) WHERE queued > 0;
+CREATE INDEX outlast_lanes_left_alone ON outlast_lanes (claimable_at) WHERE claimable_at > 0;
+-- To look for failures costs nothing where there are none.
+CREATE INDEX outlast_lanes_failed ON outlast_lanes (failed_at) WHERE failed_at > 0;
 CREATE INDEX outlast_lanes_owned ON outlast_lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
 
 -- The key is sid << 32 | offset of the arrival. Of an erased session these rows stay without
@@ -166,14 +183,14 @@ CREATE INDEX outlast_blob_users_of_session ON outlast_blob_users (sid);
 -- Folds, overwritten in place. One made by other rules than today's is ignored.
 CREATE TABLE outlast_snapshots (
     lid INTEGER PRIMARY KEY,
-    offset INTEGER NOT NULL,
+    last_offset INTEGER NOT NULL,
     fold INTEGER NOT NULL,
     data BLOB NOT NULL
 ) STRICT;
 
 CREATE TABLE outlast_slices (
     sid INTEGER PRIMARY KEY,
-    offset INTEGER NOT NULL,
+    last_offset INTEGER NOT NULL,
     fold INTEGER NOT NULL,
     data BLOB NOT NULL
 ) STRICT;
@@ -216,11 +233,12 @@ CREATE INDEX outlast_permits_of_lane ON outlast_permits (lid);
 CREATE INDEX outlast_permits_expected ON outlast_permits (expected_at)
     WHERE expected_at IS NOT NULL;
 
--- Up to when the starts under a limit are paid for, in microseconds: see core/limit.py. And whose call began last,
--- while others waited: it is another tenant's turn.
-CREATE TABLE outlast_rates (
+-- A limit, shared by all tenants that name it.
+CREATE TABLE outlast_limits (
     name TEXT NOT NULL PRIMARY KEY,
+    -- Up to when the starts under it are paid for, in microseconds: see core/limit.py.
     paid_until INTEGER NOT NULL,
+    -- The tenant whose call began last: tenants take turns.
     last_tenant TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
@@ -281,7 +299,7 @@ CREATE TABLE outlast_dead_letters (
     did INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
     cursor_name TEXT NOT NULL,
-    offset INTEGER NOT NULL,
+    event_offset INTEGER NOT NULL,
     type TEXT NOT NULL,
     error TEXT NOT NULL,
     at INTEGER NOT NULL
@@ -305,7 +323,8 @@ CREATE TABLE outlast_documents (
 
 CREATE INDEX outlast_documents_expiring ON outlast_documents (expires_at) WHERE expires_at > 0;
 
--- Sockets that want a hint after every write. `place` says from where they can be reached.
+-- Sockets that want a hint after every write, in the directory of the workers or at a path of their
+-- own. `place` is the machine.
 CREATE TABLE outlast_listeners (
     address TEXT NOT NULL PRIMARY KEY,
     place TEXT NOT NULL
@@ -320,14 +339,17 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over, s.parent,
        iif(s.over <> '', s.over,
            (SELECT CASE min(CASE
                             WHEN l.status = 'running' THEN 1
-                            WHEN l.status = 'queued' OR l.status = 'idle' AND l.queued THEN 2
+                            WHEN l.status = 'queued' THEN 2
+                            WHEN l.queued AND (l.status = 'idle' OR l.failure_turn <> '') THEN 2
                             WHEN l.status = 'waiting' THEN 3
                             WHEN l.status = 'sleeping' THEN 4
-                            ELSE 5 END)
+                            WHEN l.status = 'failed' THEN 5
+                            ELSE 6 END)
                    WHEN 1 THEN 'running'
                    WHEN 2 THEN 'queued'
                    WHEN 3 THEN 'waiting'
                    WHEN 4 THEN 'sleeping'
+                   WHEN 5 THEN 'failed'
                    ELSE 'idle' END
               FROM outlast_lanes AS l
              WHERE l.sid = s.sid)) AS status,

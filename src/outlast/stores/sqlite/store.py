@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outlast.clock import Clock
+from outlast.store.clock import LocalStoreClock
 from outlast.stores.sqlite.document import SqliteDocument
 from outlast.stores.sqlite.file import FileAccess
 from outlast.stores.sqlite.fork import check_process
@@ -25,6 +26,7 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
         self._access = FileAccess(Path(os.path.realpath(path)), clock or Clock())
+        self.clock = LocalStoreClock(self._access.clock)
         self._opening = asyncio.Lock()
         self.log = SqliteLog(self._access)
         self.work = SqliteWork(self._access)

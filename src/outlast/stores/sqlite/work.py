@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from outlast.core.instant import milliseconds_at
 from outlast.core.record import FORMAT
-from outlast.store import NO_LIMITS, Claim, WorkerInfo
+from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, WorkerInfo
 from outlast.stores.listener import EVERYTHING, Heard
+from outlast.stores.lock_file import LockFile, machine
 from outlast.stores.sqlite import listing
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import (
@@ -25,7 +26,7 @@ from outlast.stores.sqlite.database import (
     to_json,
 )
 from outlast.stores.sqlite.file import FileAccess
-from outlast.stores.sqlite.liveness import LivenessObserver, LockFile, lock_path, machine
+from outlast.stores.sqlite.liveness import LivenessObserver, lock_path, workers_directory
 from outlast.stores.sqlite.worker_lease import SqliteLease, bury
 
 
@@ -40,7 +41,6 @@ def write_claim(
     most: Mapping[str, int],
 ) -> list[Claim]:
     """Give lanes to the worker, fairly among tenants; those ready for longest first."""
-    now = db.clock.now()
     rows = db.all(
         "claim",
         {
@@ -51,16 +51,17 @@ def write_claim(
             "lanes": None if lanes is None else to_json([to_glob(name) for name in lanes]),
             "most": to_json(dict(most)),
             "version": version,
-            "now": now,
+            "now": db.clock.now(),
         },
     )
     rows.sort(key=lambda row: row[-2:])
-    return [claim_of(row, now) for row in rows]
+    return [claim_of(row) for row in rows]
 
 
-def claim_of(row: Row, now: int) -> Claim:
-    *known, permits, _, _ = row
-    return replace(Claim(*known), permits=tuple(msgspec.json.decode(permits)), now=now)
+def claim_of(row: Row) -> Claim:
+    *known, evidence, permits, _, _ = row
+    calls = tuple(msgspec.json.decode(permits))
+    return replace(Claim(*known), permits=calls, evidence=evidence)
 
 
 def to_glob(pattern: str) -> str:
@@ -69,6 +70,8 @@ def to_glob(pattern: str) -> str:
 
 
 LONG_GONE = 24 * 3_600_000
+
+Deaths = dict[str, TakeoverEvidence]
 
 
 class LaneWork:
@@ -122,17 +125,17 @@ class LaneWork:
         (is_there,) = await self._access.write(ask)
         return bool(is_there)
 
-    async def _bury(self, dead: Sequence[str]) -> list[str]:
+    async def _bury(self, dead: Deaths) -> Deaths:
         """Strike dead workers and free their lanes; return those that were still registered."""
 
-        def strike(db: Database) -> list[str]:
-            found = [worker for worker in dead if bury(db, worker)]
+        def strike(db: Database) -> Deaths:
+            found = {worker: why for worker, why in dead.items() if bury(db, worker, why)}
             if found:
                 db.tell("", arrived=True)
             return found
 
         (found,) = await self._access.write(strike)
-        return list(found)
+        return dict(found)
 
 
 class SqliteWork(LaneWork):
@@ -142,7 +145,7 @@ class SqliteWork(LaneWork):
         super().__init__(access)
         self._file = access
         self._clock = access.clock
-        self._directory = Path(f"{access.path}-workers")
+        self._directory = workers_directory(access.path)
         self._observer = LivenessObserver(self._directory, access.clock)
         self._machine = machine()
         self._leases: dict[str, SqliteLease] = {}
@@ -154,7 +157,9 @@ class SqliteWork(LaneWork):
         # The lock comes before the row: a registered worker without a lock would look dead.
         lock = LockFile(lock_path(self._directory, worker.worker))
         await asyncio.to_thread(lock.take)
-        held = SqliteLease(worker.worker, lease, lock, self._file.path, self._clock)
+        held = SqliteLease(
+            worker.worker, lease, lock, self._file.path, self._file.watch, self._clock
+        )
         try:
             await self._access.write(
                 partial(register, info=worker, length=lease, machine=self._machine)
@@ -165,20 +170,22 @@ class SqliteWork(LaneWork):
         self._leases[worker.worker] = held
         return held
 
-    async def find_dead(self) -> Sequence[str]:
+    async def find_dead(self) -> Deaths:
         dead = await self._access.read(self._look)
         if not dead:
-            return []
+            return {}
         found = await self._bury(dead)
         for worker in found:
             LockFile(lock_path(self._directory, worker)).remove()
         return found
 
-    def _look(self, db: Database) -> list[str]:
+    def _look(self, db: Database) -> Deaths:
         """Return, on a reader's thread, the visibly dead and those not heard of for a day."""
         gone = db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
-        visibly = self._observer.find_dead(self._within_sight(db))
-        return list(dict.fromkeys([*visibly, *(worker for (worker,) in gone)]))
+        dead: Deaths = {worker: "lease_expired" for (worker,) in gone}
+        for worker in self._observer.find_dead(self._within_sight(db)):
+            dead[worker] = "lock_file"
+        return dead
 
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self._access.read(self._living)
@@ -186,7 +193,8 @@ class SqliteWork(LaneWork):
     def _living(self, db: Database) -> list[WorkerInfo]:
         """Return, on a reader's thread, those with a lease that do not lack their sign of life."""
         missing = self._observer.find_missing(self._within_sight(db))
-        return [info for info in listing.workers(db) if info.worker not in missing]
+        living = (info for info in listing.workers(db) if info.worker not in missing)
+        return [replace(info, evidence=("lock_file",)) for info in living]
 
     def _within_sight(self, db: Database) -> list[str]:
         rows = db.all("workers_on_machine", {"machine": self._machine})
@@ -208,7 +216,7 @@ def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
             "machine": machine,
             "host": info.host,
             "pid": info.pid,
-            "started_at": info.started_at,
+            "started_at": milliseconds_at(info.started_at),
             "version": info.version,
             "lease": length,
             "now": db.clock.now(),

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from outlast.clock import Clock
-from outlast.store import Renewal
+from outlast.store import Renewal, TakeoverEvidence
+from outlast.store.work import PAUSES
+from outlast.stores.lock_file import LockFile
 from outlast.stores.sqlite.database import Database, open_database
 from outlast.stores.sqlite.error import explain
 from outlast.stores.sqlite.fork import check_process
-from outlast.stores.sqlite.liveness import LockFile
+from outlast.stores.sqlite.path import FileWatch
 
 T = TypeVar("T")
 
@@ -23,8 +25,17 @@ T = TypeVar("T")
 class SqliteLease:
     """See `outlast.store.Lease`. `length` is in milliseconds."""
 
-    def __init__(self, worker: str, length: int, lock: LockFile, path: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        worker: str,
+        length: int,
+        lock: LockFile,
+        path: Path,
+        watch: FileWatch,
+        clock: Clock,
+    ) -> None:
         self.worker = worker
+        self._watch = watch
         self._length = length
         self._sign = lock
         self._path = path
@@ -77,12 +88,13 @@ class SqliteLease:
         return Renewal(alive=True, draining=bool(draining), lapsed=lease_until <= now)
 
     def _strike(self, db: Database) -> bool:
-        return bury(db, self.worker)
+        return bury(db, self.worker, "released")
 
     def _write(self, work: Callable[[Database], T]) -> T:
+        self._watch.check()
         db = self._open()
         try:
-            db.begin(self._patience)
+            db.begin(self._timeout)
             result = work(db)
             db.commit()
         except sqlite3.Error as error:
@@ -92,21 +104,22 @@ class SqliteLease:
         return result
 
     @property
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         return self._length / 1000
 
     def _open(self) -> Database:
         # NORMAL: a renewal that a power failure takes back is one of a worker that is dead.
         if self._database is None:
             self._database = open_database(
-                self._path, self._clock, synchronous="NORMAL", patience=self._patience
+                self._path, self._clock, synchronous="NORMAL", timeout=self._timeout
             )
         return self._database
 
 
-def bury(db: Database, worker: str) -> bool:
+def bury(db: Database, worker: str, evidence: TakeoverEvidence) -> bool:
     """Record that a worker is gone, and free its lanes; say whether this was news."""
     was_known = db.one("bury", {"worker": worker}) is not None
     if was_known:
-        db.run("free_lanes", {"worker": worker})
+        freed = {"worker": worker, "evidence": evidence, "now": db.clock.now(), **PAUSES}
+        db.run("free_lanes", freed)
     return was_known

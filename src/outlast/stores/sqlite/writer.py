@@ -39,8 +39,10 @@ from outlast.stores.sqlite.database import (
 )
 from outlast.stores.sqlite.error import explain, is_of_the_disk
 from outlast.stores.sqlite.future import Future, Loop, PendingResult, make_future, resolve
+from outlast.stores.sqlite.liveness import workers_directory
 from outlast.stores.sqlite.migration import open_for_writing
 from outlast.stores.sqlite.notify import Hints, LoopListeners, Notifier
+from outlast.stores.sqlite.path import FileReplaced, FileWatch
 
 log = logging.getLogger("outlast.sqlite")
 
@@ -116,8 +118,11 @@ class Writer:
 
     _db: Database
 
-    def __init__(self, path: Path, clock: Clock, listeners: LoopListeners) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, listeners: LoopListeners, watch: FileWatch
+    ) -> None:
         self._path = path
+        self._watch = watch
         self._clock = clock
         self._listeners = listeners
         self._batchers: WeakKeyDictionary[Loop, LoopBatcher] = WeakKeyDictionary()
@@ -221,9 +226,10 @@ class Writer:
 
     def _open(self) -> None:
         self._checkpointer = Checkpointer(self._path, self._clock)
-        self._notifier = Notifier(self._clock)
+        self._notifier = Notifier(self._clock, workers_directory(self._path), self._listeners)
         try:
             self._db = open_for_writing(self._path, self._clock)
+            self._watch.note()
         except BaseException:
             self._notifier.close()
             raise
@@ -312,7 +318,9 @@ class Writer:
     def commit(self, db: Database) -> None:
         """Make the open transaction durable, and note how long the disk took."""
         if db.hints:
-            self._notifier.look(db, self._listeners.addresses)
+            self._notifier.look(db)
+        # A microsecond each: no receipt is given for what goes into a file without a name.
+        self._watch.check_with_log()
         began = self._clock.monotonic()
         db.commit()
         self._waited = self._clock.monotonic() - began
@@ -343,13 +351,15 @@ class Writer:
         """Roll back. After an error of the disk open a new connection: the cache may be wrong."""
         try:
             db.roll_back()
-            if error is None or not is_of_the_disk(error):
+            if error is None or isinstance(error, FileReplaced) or not is_of_the_disk(error):
                 return
+            self._watch.check()
             fresh = open_database(self._path, self._clock)
         except Exception:  # noqa: BLE001 - the next job meets it too, and fails
             return
         db.close()
         db.raw = fresh.raw
+        self._watch.note()
 
     def _recover(self, db: Database, jobs: list[WriteJob], error: Exception) -> None:
         self._add_waiting(jobs)  # they would wait in vain for the same lock or disk

@@ -13,8 +13,8 @@ completes `VolatileStoreContract` instead. Needs pytest and pytest-asyncio.
 import pytest
 
 TOPICS = (
-    "admission builder commit consequence document durability erasure flow listing outbox "
-    "ownership reading request send transaction wake_up"
+    "admission builder commit consequence document durability erasure failure flow listing "
+    "lost_owner outbox ownership reading request send transaction wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
@@ -24,8 +24,10 @@ from outlast.testing.contract.consequence import ConsequenceContract  # noqa: E4
 from outlast.testing.contract.document import DocumentContract  # noqa: E402
 from outlast.testing.contract.durability import DurabilityContract, LifeContract  # noqa: E402
 from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
+from outlast.testing.contract.failure import FailureContract  # noqa: E402
 from outlast.testing.contract.flow import FlowContract  # noqa: E402
 from outlast.testing.contract.listing import ListingContract  # noqa: E402
+from outlast.testing.contract.lost_owner import LostOwnerContract  # noqa: E402
 from outlast.testing.contract.outbox import OutboxContract  # noqa: E402
 from outlast.testing.contract.ownership import OwnershipContract  # noqa: E402
 from outlast.testing.contract.reading import ReadingContract  # noqa: E402
@@ -41,11 +43,13 @@ class VolatileStoreContract(
     AdmissionContract,
     RequestContract,
     OwnershipContract,
+    LostOwnerContract,
     CommitContract,
     ConsequenceContract,
     FlowContract,
     ReadingContract,
     ListingContract,
+    FailureContract,
     DocumentContract,
     OutboxContract,
     ErasureContract,

@@ -6,6 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.codec import encode
+from outlast.core.instant import date_of
+from outlast.core.message import Text
 from outlast.core.record import AnyRecord, Failure
 from outlast.errors import (
     DispatchConflict,
@@ -59,6 +62,18 @@ class AdmissionContract(Subject):
             delivery_id=admission.delivery_id,
             offset=2,
         )
+
+    async def test_records_that_are_encoded_already_are_written_as_they_are(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        started = await admit(store, new_session(clock))
+        said = message(clock, started.session_id, "hello")
+        # Other words, so that encoding the records once more would be seen.
+        queued = r.DeliveryQueued(delivery_id=said.delivery_id, content=(Text("encoded"),))
+        receipt = await admit(store, replace(said, body=encode([queued])))
+
+        entries = await read_all(store, started.session_id)
+        assert (entries[-1].offset, entries[-1].record) == (receipt.offset, queued)
 
     async def test_a_repeated_dispatch_returns_the_first_receipt(
         self, store: Store, clock: ManualClock
@@ -334,4 +349,4 @@ class AdmissionContract(Subject):
         assert {*dates, written.at} == {clock.now()}
         info = await store.listing.session(session)
         assert info is not None
-        assert (info.created_at, info.updated_at) == (clock.now(), clock.now())
+        assert info.created_at == info.updated_at == date_of(clock.now())

@@ -9,6 +9,7 @@ from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.codec import encode
 from outlast.core.index import index
+from outlast.core.instant import date_of
 from outlast.core.message import Text
 from outlast.core.record import AnyRecord, Entry
 from outlast.errors import OutlastError
@@ -85,6 +86,7 @@ def commit(claim: Claim, *records: AnyRecord, worker: str = "w1", **changes: Any
         fence=claim.fence,
         number=claim.number,
         seen=claim.last_arrival,
+        epoch=claim.epoch,
         at=0,
         records=records,
         body=encode(records),
@@ -135,7 +137,9 @@ def effect(
 
 async def enlist(store: Store, clock: Clock, worker: str = "w1", lease: int = LEASE) -> Lease:
     """Register a worker as alive."""
-    info = WorkerInfo(worker=worker, host="here", pid=1, started_at=clock.now(), version="1")
+    info = WorkerInfo(
+        worker=worker, host="here", pid=1, started_at=date_of(clock.now()), version="1"
+    )
     return await store.work.enlist(info, lease)
 
 

@@ -48,11 +48,34 @@ class CommitContract(Subject):
     ) -> None:
         claim = await start_and_claim(store, clock)
         written = await write(store, commit(claim, delta("a"), delta("b"), at=clock.now() + 5))
-        assert written == Committed(3, clock.now() + 5)
+        row = written.checksum
+        assert written == Committed(3, clock.now() + 5, checksum=row)
         assert list(await read_all(store, claim.session_id))[2:] == [
-            Entry(3, clock.now() + 5, "main", delta("a")),
-            Entry(4, clock.now() + 5, "main", delta("b")),
+            Entry(3, clock.now() + 5, "main", delta("a"), checksum=row),
+            Entry(4, clock.now() + 5, "main", delta("b"), checksum=row),
         ]
+
+    async def test_a_commit_that_stands_on_more_than_the_log_has_writes_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Its owner has folded something that the database has lost."""
+        claim = await start_and_claim(store, clock)
+        for seen in (3, 7):
+            refused = await write_in_vain(store, commit(claim, delta(), seen=seen))
+            assert refused.reason == "lease_lost"
+            refused = await write_in_vain(store, park(claim, delta(), seen=seen))
+            assert refused.reason == "lease_lost"
+        assert await end_of(store, claim.session_id) == 2
+        await write(store, commit(claim, delta(), seen=2))
+
+    async def test_a_commit_that_had_landed_has_the_checksum_of_its_row(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        wanted = commit(claim, delta("a" * 1000), at=clock.now() + 5)
+        written = await write(store, wanted)
+        assert await write(store, wanted) == written
+        assert (await store.log.read(claim.session_id, 3)).checksum == written.checksum
 
     async def test_a_commit_under_an_old_fence_writes_nothing(
         self, store: Store, clock: ManualClock

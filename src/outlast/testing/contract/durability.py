@@ -32,7 +32,7 @@ from outlast.testing.contract.builder import (
 )
 from outlast.testing.contract.subject import Subject
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 class LifeContract(Subject):
@@ -62,7 +62,7 @@ class LifeContract(Subject):
         before = await read_all(store, session)
         asked = [asyncio.create_task(read_all(store, session)) for _ in range(5)]
         await asyncio.sleep(0)  # they have asked, and nobody has answered yet
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await store.close()
             assert await asyncio.gather(*asked) == [before] * 5
 

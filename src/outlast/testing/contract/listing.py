@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.store import DeliveryInfo, LaneInfo, SessionInfo, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -47,14 +48,15 @@ class ListingContract(Subject):
         ready_at = clock.now() + 500
         working = commit(claim, delta(), at=clock.now(), turn="t1", ready_at=ready_at)
         await write(store, working)
-        assert await describe(store, claim.session_id) == SessionInfo(
+        found = await describe(store, claim.session_id)
+        assert found == SessionInfo(
             session_id=claim.session_id,
             tenant="acme",
             agent="clerk",
             mode="task",
             status="running",
-            created_at=created_at,
-            updated_at=clock.now(),
+            created_at=date_of(created_at),
+            updated_at=date_of(clock.now()),
             end=3,
             token=token,
             lanes=(
@@ -67,11 +69,12 @@ class ListingContract(Subject):
                     turn="t1",
                     worker="w1",
                     fence=claim.fence,
-                    ready_at=ready_at,
+                    ready_at=date_of(ready_at),
                     queued=1,
+                    size=found.lanes[0].size,
                 ),
             ),
-            seen_at=clock.now(),
+            seen_at=date_of(clock.now()),
         )
 
     async def test_a_released_lane_has_no_owner(self, store: Store, clock: ManualClock) -> None:
@@ -206,8 +209,9 @@ class ListingContract(Subject):
             turn="t1",
             worker="w1",
             fence=claim.fence,
-            ready_at=17,
+            ready_at=date_of(17),
             queued=1,
+            size=owned.size,
         )
         assert (unowned.session_id, unowned.status) == (queued.session_id, "queued")
         assert (unowned.worker, unowned.fence, unowned.queued) == ("", 0, 1)
@@ -304,7 +308,7 @@ class ListingContract(Subject):
             ("queued", ()): 1,
         }
         assert census.queued == 1 + 1 + 2  # what nobody has taken up yet, of sessions not over
-        assert census.oldest_ready_at == clock.now()
+        assert census.oldest_ready_at == date_of(clock.now())
 
     async def test_a_lane_that_goes_on_waits_for_nothing(
         self, store: Store, clock: ManualClock

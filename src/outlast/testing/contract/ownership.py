@@ -4,8 +4,10 @@ import asyncio
 
 from msgspec.structs import replace
 
+from outlast.core.instant import date_of
 from outlast.core.record import FORMAT
 from outlast.store import Claim, Renewal, Store, WorkerInfo
+from outlast.store.work import FIRST_PAUSE
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     LEASE,
@@ -39,8 +41,24 @@ class OwnershipContract(Subject):
             fence=1,
             number=0,
             last_arrival=2,
-            now=clock.now(),
+            size=claim.size,
+            epoch=claim.epoch,
         )
+
+    async def test_a_lane_is_ready_when_its_time_has_come_by_the_stores_own_clock(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        ready_at = store.clock.latest() + 1_000
+        await write(store, park(claim, ready_at=ready_at))
+
+        clock.advance(999)
+        assert store.clock.earliest() < ready_at
+        assert await store.work.claim("w1", 10) == []
+
+        clock.advance(1)
+        assert await store.work.claim("w1", 10) != []
+        assert ready_at <= store.clock.earliest() <= store.clock.date() <= store.clock.latest()
 
     async def test_a_claim_writes_no_record(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
@@ -241,7 +259,7 @@ class OwnershipContract(Subject):
         await enlist(store, clock, "w1", lease=1_000)
         await enlist(store, clock, "w2", lease=5_000)
         ends = {info.worker: info.lease_until for info in await store.work.workers()}
-        assert ends == {"w1": clock.now() + 1_000, "w2": clock.now() + 5_000}
+        assert ends == {"w1": date_of(clock.now() + 1_000), "w2": date_of(clock.now() + 5_000)}
         clock.advance(1_001)
         (left,) = await store.work.workers()
         assert (left.worker, left.host, left.pid, left.version) == ("w2", "here", 1, "1")
@@ -253,7 +271,7 @@ class OwnershipContract(Subject):
             worker="w1",
             host="here",
             pid=7,
-            started_at=clock.now(),
+            started_at=date_of(clock.now()),
             version="1.2",
             concurrency=5,
             agents=("clerk", "cook"),
@@ -270,7 +288,10 @@ class OwnershipContract(Subject):
         clock.advance(500)
         (listed,) = await store.work.workers()
         seen_at = clock.now() - 500
-        assert listed == replace(info, held=2, seen_at=seen_at, lease_until=seen_at + LEASE)
+        known = replace(listed, evidence=())  # what can prove its death differs by store
+        assert known == replace(
+            info, held=2, seen_at=date_of(seen_at), lease_until=date_of(seen_at + LEASE)
+        )
 
     async def test_workers_are_listed_oldest_first(self, store: Store, clock: ManualClock) -> None:
         for worker in ("w3", "w1", "w2"):
@@ -333,6 +354,20 @@ class OwnershipContract(Subject):
         taken = await claim_one(store, "w2")
         assert places([taken]) == places([claim])
         assert taken.fence > claim.fence
+        assert taken.evidence in ("lock_file", "port_refused")
+
+    async def test_a_lane_whose_owner_left_says_on_which_evidence_it_was_taken(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        assert claim.evidence == ""
+        clock.advance(LEASE + 1)
+        second = await enlist(store, clock, "w2")
+        assert (await claim_one(store, "w2")).evidence == "lease_expired"
+        second.release()
+        await enlist(store, clock, "w3")
+        clock.advance(FIRST_PAUSE)  # it has lost two owners
+        assert (await claim_one(store, "w3")).evidence == "released"
 
     async def test_a_killed_worker_is_not_listed_and_keeps_its_lanes_until_it_is_found_dead(
         self, store: Store, clock: ManualClock

@@ -95,6 +95,45 @@ class ReadingContract(Subject):
         with pytest.raises(CursorAhead):
             await store.log.read(session, 12)
 
+    async def test_a_page_and_a_load_name_the_record_that_they_follow(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """By its checksum a reader knows that the log is still the one that it has read."""
+        session = await write_log(store, clock)
+        entries = await read_all(store, session)
+        assert len({entry.checksum for entry in entries}) > 3
+        for entry in entries:
+            page = await store.log.read(session, entry.offset)
+            assert page.checksum == entry.checksum
+            loaded = await store.log.load(session, "main", after=entry.offset)
+            assert loaded.checksum == entry.checksum
+        assert (await store.log.read(session, 0)).checksum == ""
+        assert (await store.log.load(session, "main", after=0)).checksum == ""
+        assert (await store.log.load(session, "main", after=12)).checksum == ""
+
+    async def test_two_sessions_with_the_same_words_have_other_checksums(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, second = [await write_log(store, clock) for _ in range(2)]
+        checksums = [(await store.log.read(session, 2)).checksum for session in (first, second)]
+        assert checksums[0] != checksums[1]
+
+    async def test_dropped_snapshots_are_gone_and_the_log_is_whole(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        kept = Snapshot(2, FOLD, b"state")
+        await write(store, commit(claim, put("a"), snapshot=kept, slices=kept))
+        other = await start_and_claim(store, clock, held=[claim])
+        await write(store, commit(other, put("b"), snapshot=kept, slices=kept))
+        await store.log.drop_snapshots(claim.session_id)
+        await store.log.drop_snapshots(clock.new_id("ses"))
+        loaded = await store.log.load(claim.session_id, "main")
+        assert (loaded.snapshot, loaded.slices) == (None, None)
+        assert offsets(loaded.entries) == [1, 2, 3]
+        untouched = await store.log.load(other.session_id, "main")
+        assert (untouched.snapshot, untouched.slices) == (kept, kept)
+
     async def test_an_unknown_session_cannot_be_read(
         self, store: Store, clock: ManualClock
     ) -> None:

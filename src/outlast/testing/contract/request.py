@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.core.record import AnyRecord
 from outlast.errors import RequestClosed, UnknownRequest
 from outlast.store import AdmissionReceipt, RequestInfo, Store
@@ -60,7 +61,7 @@ class RequestContract(Subject):
             lane="main",
             kind="approval",
             state="open",
-            expires_at=asked.expires_at,
+            expires_at=date_of(asked.expires_at),
             data=msgspec.json.encode(asked).decode(),
             tenant="default",
             agent="support",
@@ -202,7 +203,8 @@ class RequestContract(Subject):
         claim = await start_and_claim(store, clock)
         for number in range(0, 20, 2):
             name = f"req_{number}"
-            await write(store, commit(claim, question(name), number=number, seen=10_000))
+            seen = await end_of(store, claim.session_id)
+            await write(store, commit(claim, question(name), number=number, seen=seen))
             expiry = commit(claim, r.RequestExpired(request_id=name), number=number + 1, seen=0)
             answer = reply(clock, claim.session_id, name)
             (answered,), _ = await asyncio.gather(
@@ -211,7 +213,8 @@ class RequestContract(Subject):
             was_answered = isinstance(answered, AdmissionReceipt)
             assert await state_of(store, name) == ("answered" if was_answered else "expired")
             if was_answered:
-                await write(store, commit(claim, number=number + 1, seen=10_000))
+                seen = await end_of(store, claim.session_id)
+                await write(store, commit(claim, number=number + 1, seen=seen))
 
     async def test_listed_requests_are_the_open_ones_unless_all_are_wanted(
         self, store: Store, clock: ManualClock

@@ -176,7 +176,7 @@ class SendContract(Subject):
             assert info.end == 4
             assert len(await read_all(store, claim.session_id)) == 4
 
-    async def test_children_of_an_erased_session_are_doomed(
+    async def test_children_of_an_erased_session_are_orphans(
         self, store: Store, clock: ManualClock
     ) -> None:
         parent = await start_and_claim(store, clock)

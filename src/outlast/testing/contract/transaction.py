@@ -21,7 +21,7 @@ from outlast.testing.contract.builder import (
 )
 from outlast.testing.contract.subject import Subject
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 def read_statements() -> dict[str, str]:
@@ -47,7 +47,9 @@ class TransactionContract(Subject):
         async with store.log.transaction() as tx:
             await tx.execute(SQL["make_notes"])
             assert await tx.execute(SQL["add_note"]) == 1
-            assert await tx.commit(commit(claim, delta())) == Committed(3, clock.now())
+            written = await tx.commit(commit(claim, delta()))
+            assert isinstance(written, Committed)
+            assert (written.first_offset, written.at) == (3, clock.now())
         return claim
 
     async def test_a_tools_statements_and_its_commit_are_one(
@@ -117,7 +119,7 @@ class TransactionContract(Subject):
                     await tx.fetch(SQL["count_notes"])
                     await asyncio.sleep(0.01)
 
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             with pytest.raises(OutlastError):
                 await dawdle()
         assert await count_notes(store) == 1

@@ -17,7 +17,7 @@ from outlast.testing.contract.builder import (
 )
 from outlast.testing.contract.subject import Subject
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 class ContractListener:
@@ -33,7 +33,7 @@ class ContractListener:
         self._news.set()
 
     async def wait_for(self, is_it: Callable[[str, bool], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not any(is_it(*hint) for hint in self.heard):
                 self._news.clear()
                 await self._news.wait()

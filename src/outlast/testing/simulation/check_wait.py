@@ -1,12 +1,13 @@
 """Promises about waiting: a wait has one end, which comes in its time and not before.
 
-Time is the store's. A worker knows it from when it claimed the lane; where a clock has jumped
-since, it cannot be said what it should have known.
+Time is the store's. A worker knows it from the answers that it gets, so its own clock may jump and
+nothing may come early for it. Where the store's clock has jumped since the lane was claimed, it
+cannot be said what the worker should have known; and where any has, how late it may be.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from outlast.core import record as r
 from outlast.core.record import Entry
@@ -93,15 +94,17 @@ def early(
     evidence: SimulationEvidence, session: SessionEvidence, entry: Entry, due: int
 ) -> Iterator[str]:
     wrote = evidence.written(session.info.session_id, entry.offset)
-    if wrote and wrote.clock < due and is_told_the_time(evidence, wrote):
+    if wrote and wrote.clock < due and is_told_the_time(evidence, wrote, evidence.jumps_of_store):
         yield f"{entry.record} came {due - wrote.clock} ms too early"
 
 
-def is_told_the_time(evidence: SimulationEvidence, wrote: CommitWritten) -> bool:
-    """Whether no clock has jumped since the writer claimed its lane."""
+def is_told_the_time(
+    evidence: SimulationEvidence, wrote: CommitWritten, jumps: Sequence[int]
+) -> bool:
+    """Whether none of these jumps of clocks was after the writer claimed its lane."""
     place = (wrote.session_id, wrote.lane)
     claimed = [c.number for c in evidence.claims.get(place, ()) if c.fence == wrote.fence]
-    jumped = (n for n in evidence.jumps if claimed and claimed[0] < n < wrote.number)
+    jumped = (n for n in jumps if claimed and claimed[0] < n < wrote.number)
     return bool(claimed) and not any(jumped)
 
 
@@ -120,7 +123,7 @@ def outlives_its_deadline(evidence: SimulationEvidence, session: SessionEvidence
         wrote = evidence.written(session.info.session_id, entry.offset)
         for deadline in (started.deadline_at, deadlines.get(entry.lane, 0)):
             late = wrote.clock - deadline - SLOW if wrote and deadline else 0
-            if wrote and late > 0 and is_told_the_time(evidence, wrote):
+            if wrote and late > 0 and is_told_the_time(evidence, wrote, evidence.jumps):
                 yield f"{e} was begun {late} ms too late for its deadline"
 
 

@@ -6,7 +6,7 @@ A request that was sent arrives even if its sender has died meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any, TypeVar
@@ -29,9 +29,12 @@ from outlast.store import (
     RequestInfo,
     SessionInfo,
     Store,
+    TakeoverEvidence,
     Transaction,
     WorkerInfo,
 )
+from outlast.store.clock import MeasuredStoreClock
+from outlast.testing.simulation.clock import VirtualClock
 from outlast.testing.simulation.fault_plan import FaultPlan
 from outlast.testing.simulation.history import FaultInjected, History
 from outlast.testing.simulation.loop import ProcessLife
@@ -47,9 +50,15 @@ class SimulatedConnection(WrappedStore):
     """One process's way to the store."""
 
     def __init__(
-        self, store: Store, life: ProcessLife, fault_plan: FaultPlan, history: History
+        self,
+        store: Store,
+        life: ProcessLife,
+        fault_plan: FaultPlan,
+        history: History,
+        clock: VirtualClock,
     ) -> None:
         super().__init__(store)
+        self._server_clock = MeasuredStoreClock(clock)
         self.life = life
         self.renewals_fail = False
         self.is_cut = False
@@ -70,23 +79,26 @@ class SimulatedConnection(WrappedStore):
             self._note(fault)
         there, back = self._delay(), self._delay()
 
-        async def serve() -> T:
+        async def serve() -> tuple[T, int]:
             await asyncio.sleep(there)
             if fault.endswith(("lost", "failed", "before commit")):
                 raise StoreUnavailable("the connection was lost")
-            result = await work()
+            result, time = await work(), self.inner.clock.date()
             if fault.startswith("crash"):
                 self.life.stop()
             await asyncio.sleep(back)
             if fault.endswith("unacknowledged"):
                 raise StoreUnavailable("the connection was lost before the answer came")
-            return result
+            return result, time
 
+        asked_at = self._server_clock.asking()
         if fault == "crash before commit":
             self.life.stop()
         served = asyncio.get_running_loop().create_task(serve(), context=SERVER.copy())
         served.add_done_callback(heed)
-        return await asyncio.shield(served)
+        result, time = await asyncio.shield(served)
+        self._server_clock.note(asked_at, time)
+        return result
 
     def _delay(self) -> float:
         delay = self._fault_plan.between(0.0005, 0.005)
@@ -103,6 +115,11 @@ class SimulatedConnection(WrappedStore):
 
     def _read_fault(self) -> str:
         return self._fault_plan.first(["read failed"])
+
+    @property
+    def clock(self) -> MeasuredStoreClock:
+        """What this process knows of the store's time from the answers that it got."""
+        return self._server_clock
 
     # Requests
 
@@ -149,9 +166,11 @@ class SimulatedConnection(WrappedStore):
             lambda: self.inner.log.load(session_id, lane, after), self._read_fault()
         )
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
         return await self._send(
-            lambda: self.inner.log.read(session_id, after, limit), self._read_fault()
+            lambda: self.inner.log.read(session_id, after, limit, large=large), self._read_fault()
         )
 
     async def session(self, session_id: str) -> SessionInfo | None:
@@ -184,11 +203,11 @@ class SimulatedConnection(WrappedStore):
     async def delete(self, document: Document) -> bool:
         return await self._send(lambda: self.inner.document.delete(document), self._read_fault())
 
-    async def find_dead(self) -> Sequence[str]:
+    async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
         return await self._send(lambda: self.inner.work.find_dead(), self._read_fault())
 
-    async def skip_stale(self, patience: int) -> int:
-        return await self._send(lambda: self.inner.limit.skip_stale(patience), self._read_fault())
+    async def skip_stale(self, timeout: int) -> int:
+        return await self._send(lambda: self.inner.limit.skip_stale(timeout), self._read_fault())
 
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]

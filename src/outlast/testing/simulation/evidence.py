@@ -122,6 +122,12 @@ class SimulationEvidence:
         faults = self.history.of(FaultInjected)
         return [fault.number for fault in faults if fault.what.startswith("clock of")]
 
+    @cached_property
+    def jumps_of_store(self) -> list[int]:
+        """When the store's own clock jumped, by the numbers of the notes."""
+        kinds = ("clock of the store jumps", "clock of everybody jumps")
+        return [fault.number for fault in self.history.of(FaultInjected) if fault.what in kinds]
+
     def fence_at(self, place: Place, note: HistoryNote) -> int:
         """Return the fence that a lane had when something happened."""
         before = [c.fence for c in self.claims.get(place, ()) if c.number < note.number]

@@ -19,7 +19,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.core.name import authorization_name
 from outlast.errors import Unreachable
-from outlast.integration.connection import open_connections
+from outlast.integration.connection import ConnectionSettings, open_connections
 from outlast.integration.connection.connection import Connection
 from outlast.net.client import GuardedClient, HttpAnswer, ReceiverConnection
 from outlast.store import Store
@@ -92,7 +92,12 @@ class OAuthService:
     ) -> Connections | None:
         """Return what looks after sign-ins to this service in some process."""
         return open_connections(
-            [CONNECTION], KEY, store, clock, lambda: address, admit, self._outbound
+            ConnectionSettings([CONNECTION], KEY),
+            store,
+            clock,
+            lambda: address,
+            admit,
+            self._outbound,
         )
 
     def _outbound(self, _: Connection) -> GuardedClient:

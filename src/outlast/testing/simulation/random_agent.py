@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -235,7 +236,7 @@ def waiting_tools(outside: OutsideService) -> list[Tool]:
     async def delegate(ctx: Context[Any], n: int) -> str:
         counted = await ctx.step("mile 0", outside.walk, 0)
         tasks = [f"task {ctx.idempotency_key} {each}" for each in range(1 + n % 2)]
-        said = await asyncio.gather(*(ctx.agent("plain").ask(task) for task in tasks))
+        said = await ctx.gather(*(ctx.agent("plain").ask(task) for task in tasks))
         return " ".join([counted, *said])
 
     @tool(on_interrupt="rerun")
@@ -251,7 +252,10 @@ def waiting_tools(outside: OutsideService) -> list[Tool]:
         async def hand_on(task: str) -> str:
             return str(await ctx.agent("plain").ask(f"{task} {ctx.idempotency_key}"))
 
-        return " ".join(await asyncio.gather(rest(), inquire(), hand_on("first")))
+        if n % 3 == 0:
+            came = await ctx.first(rest, inquire, partial(hand_on, "first"))
+            return f"{came.name} {came.value}"
+        return " ".join(await ctx.gather(rest, inquire, partial(hand_on, "first")))
 
     return [survey, nap, march, move, delegate, juggle]
 

@@ -117,7 +117,8 @@ class RecordingStore(WrappedStore):
             first_offset=result.first_offset,
             records=tuple(type_of(record) for record in commit.records),
             size=len(commit.body),
-            parked=commit.ready_at is None or commit.status in ("waiting", "sleeping", "idle"),
+            parked=commit.ready_at is None
+            or commit.status in ("waiting", "sleeping", "idle", "failed"),
             released=commit.release,
             clock=self._clock.now(),
         )

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.app import Outlast
+from outlast.core.lane import SessionMode
 from outlast.core.name import MAIN, callback_name
 from outlast.core.record import AuthorizationRequired
 from outlast.errors import (
@@ -31,7 +32,6 @@ from outlast.errors import (
 )
 from outlast.session import Receipt, Request, Session
 from outlast.session.router import Token
-from outlast.session.start import SessionMode
 from outlast.testing.simulation.history import (
     CallbackMade,
     History,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEASE = 10.0
-SETTINGS = WorkerSettings(lease=LEASE, poll=4.0, watch=3.0, rest=2.0, lane_cache=8)
+SETTINGS = WorkerSettings(lease=LEASE, poll=4.0, watch=3.0, rest=2.0, lane_cache=160_000)
 FEWEST, MOST = 2, 5
 ADDRESS = "https://simulated.example"
 
@@ -54,8 +54,8 @@ class VirtualLeaseKeeper(LeaseKeeper):
 class InlineThreads(ToolThreads):
     """Runs sync tools where they stand."""
 
-    def place(self, tell: Callable[[], None]) -> ThreadSlot:
-        place = InlineSlot(self._let_go, tell)
+    def place(self, tell: Callable[[], None], tenant: str = "") -> ThreadSlot:
+        place = InlineSlot(lambda _: None, tell, tenant, 0)
         place.is_taken = True
         return place
 
@@ -131,7 +131,7 @@ class SimulatedWorkers:
         """Start one more worker."""
         name = f"w{len(self.processes) + 1}"
         life, clock = ProcessLife(name), VirtualClock(self._loop, f"{self._seed}/{name}")
-        connection = SimulatedConnection(self._store, life, self._fault_plan, self._history)
+        connection = SimulatedConnection(self._store, life, self._fault_plan, self._history, clock)
         process = SimulatedWorker(life, connection, clock)
         self.processes.append(process)
         self._loop.create_task(self._start(process), context=life.context())

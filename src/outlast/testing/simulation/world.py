@@ -32,7 +32,7 @@ from outlast.testing.simulation.worker import ADDRESS, FEWEST, SimulatedWorkers
 PEOPLE = 4
 READERS = 2
 MOMENTS = 24
-PATIENCE = 1800.0
+TIMEOUT = 1800.0
 """How many seconds all work may take to end once nothing goes wrong any more."""
 EXCITEMENT = 20_000
 """How many things may happen in that time."""
@@ -109,9 +109,9 @@ class SimulatedWorld:
         return self.loop.create_task(work(life, self._app(life)), context=life.context())
 
     def _app(self, life: ProcessLife) -> Outlast:
-        connection = SimulatedConnection(self._store, life, self._fault_plan, self.history)
-        self._connections.append(connection)
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
+        connection = SimulatedConnection(self._store, life, self._fault_plan, self.history, clock)
+        self._connections.append(connection)
         app = Outlast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
         if self._oauth_service:
             app._connections = self._oauth_service.connections(
@@ -136,7 +136,7 @@ class SimulatedWorld:
         """Answer all requests until every session rests; return those that do not."""
         app = self._app(ProcessLife("closer"))
         person = self._user("closer", app)
-        deadline, most = self.loop.time() + PATIENCE, len(self.history.notes) + EXCITEMENT
+        deadline, most = self.loop.time() + TIMEOUT, len(self.history.notes) + EXCITEMENT
         while True:
             restless = [i for i in await self._sessions() if not rests(i)]
             open_requests = await self.memory.listing.requests(limit=10_000)

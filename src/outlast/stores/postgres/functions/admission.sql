@@ -24,7 +24,8 @@ BEGIN
                tenant text, session text, lane text, delivery text, kind text, name text,
                fingerprint text, new boolean, agent text, mode text, token text, request text,
                turn text, at bigint, version integer, count integer, marks smallint,
-               start integer, size integer, most_queued integer, most_queued_of_tenant integer
+               start integer, size integer, bytes integer, most_queued integer,
+               most_queued_of_tenant integer, most_bytes bigint
            );
 
     SELECT r.id AS session, d.lane, d.id, d.arrival, d.position, d.fingerprint
@@ -83,6 +84,11 @@ BEGIN
                                    FROM outlast.lanes AS n
                                   WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
             RETURN '["queue_full", "session"]';
+        ELSIF w.most_bytes IS NOT NULL AND w.new IS NOT TRUE
+              AND w.most_bytes < w.bytes + (SELECT coalesce(sum(n.size), 0)
+                                              FROM outlast.lanes AS n
+                                             WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
+            RETURN '["too_large"]';
         ELSIF w.most_queued_of_tenant IS NOT NULL
               AND w.most_queued_of_tenant <= (SELECT coalesce(sum(n.queued), 0)
                                                 FROM outlast.lanes AS n
@@ -145,14 +151,15 @@ BEGIN
     -- An arrival makes its lane ready at once, an owned lane too: if its owner dies before it sees
     -- the arrival, another worker claims the lane.
     INSERT INTO outlast.lanes AS n
-           (tenant, sid, lane, agent, last_arrival, ready_at, version, status, queued)
+           (tenant, sid, lane, agent, last_arrival, ready_at, version, status, queued, size)
     VALUES (w.tenant, s.sid, w.lane, s.agent, arrived, now, w.version, 'idle',
-            (w.kind IN ('message', 'retry'))::integer)
+            (w.kind IN ('message', 'retry'))::integer, w.bytes)
         ON CONFLICT (tenant, sid, lane) DO UPDATE
        SET last_arrival = excluded.last_arrival,
            ready_at = least(n.ready_at, excluded.ready_at),
            version = greatest(n.version, excluded.version),
-           queued = n.queued + excluded.queued;
+           queued = n.queued + excluded.queued,
+           size = n.size + excluded.size;
     INSERT INTO outlast.log (tenant, sid, first_offset, count, lane, at, marks, data)
     VALUES (w.tenant, s.sid, arrived - w.count + 1, w.count, w.lane, w.at, w.marks,
             substr(data, w.start + 1, w.size));

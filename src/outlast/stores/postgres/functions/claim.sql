@@ -8,9 +8,9 @@
 -- one, each with one step in an index, so that a tenant with ten thousand ready lanes costs no more
 -- than one with a hundred.
 --
--- The answer is {"claims": [[session, tenant, lane, agent, fence, number, last arrival, calls
--- with permits]], "now": what time it is, "next": the first instant at which another lane gets
--- ready, or null}.
+-- The answer is {"claims": [[session, tenant, lane, agent, fence, number, last arrival, deaths,
+-- size of the session, how its owner before lost it, calls with permits]], "now": what time it is,
+-- "next": the first instant at which another lane can be claimed, or null, "epoch": see clock.sql}.
 CREATE OR REPLACE FUNCTION outlast.claim(
     claimer text, most integer, held jsonb, served jsonb, readable integer, names jsonb,
     most_of_agent jsonb
@@ -91,6 +91,7 @@ BEGIN
                   FROM gone AS g
                   JOIN outlast.lanes AS l ON l.worker = g.name
                  WHERE l.ready_at <= now
+                   AND l.claimable_at <= now
                    AND (served IS NULL OR served ? l.agent)
                    AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
@@ -104,6 +105,7 @@ BEGIN
                  WHERE l.worker IS NULL
                    AND l.ready_at IS NOT NULL
                    AND l.ready_at <= now
+                   AND l.claimable_at <= now
                    AND (served IS NULL OR served ? l.agent)
                    AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
@@ -137,6 +139,7 @@ BEGIN
                               -- One tenant, in a form that only the tenant's index serves.
                               AND l.tenant >= t.name
                               AND (l.tenant, l.ready_at) <= (t.name, now)
+                              AND l.claimable_at <= now
                               AND (served IS NULL OR served ? l.agent)
                               AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                               AND (names IS NULL OR l.lane LIKE ANY (patterns))
@@ -199,15 +202,26 @@ BEGIN
             ),
             claimed AS (
                 UPDATE outlast.lanes AS l
-                   SET worker = claimer, fence = l.fence + 1
+                   SET worker = claimer,
+                       fence = l.fence + 1,
+                       deaths = l.deaths + coalesce(l.worker <> claimer, false)::integer,
+                       -- A lane that was freed says why; one that has an owner lost it just now.
+                       evidence = CASE WHEN coalesce(l.worker, claimer) = claimer THEN l.evidence
+                                       ELSE 'lease_expired'
+                                  END
                   FROM taken AS t
                  WHERE l.tenant = ANY (ARRAY[t.tenant]) AND l.sid = t.sid AND l.lane = t.lane
                 RETURNING l.sid, l.tenant, l.lane, l.agent, l.fence, l.number, l.last_arrival,
-                          t.class, t.place, t.ready_at, l.lid
+                          l.deaths, l.evidence, t.class, t.place, t.ready_at, l.lid
             )
         SELECT jsonb_agg(
                    jsonb_build_array(
                        s.id, c.tenant, c.lane, c.agent, c.fence, c.number, c.last_arrival,
+                       c.deaths,
+                       (SELECT sum(n.size)
+                          FROM outlast.lanes AS n
+                         WHERE n.tenant = c.tenant AND n.sid = c.sid),
+                       c.evidence,
                        (SELECT coalesce(jsonb_agg(DISTINCT p.call_id), '[]')
                           FROM outlast.permits AS p
                          WHERE p.tenant = c.tenant AND p.sid = c.sid AND p.lane = c.lane)
@@ -221,16 +235,24 @@ BEGIN
     RETURN jsonb_build_object(
         'claims', coalesce(claims, '[]'),
         'now', now,
-        'next', (SELECT min(l.ready_at)
-                   FROM outlast.lanes AS l
-                  WHERE l.worker IS NULL AND l.ready_at IS NOT NULL AND l.ready_at > now)
+        'epoch', outlast.epoch(),
+        'next', least((SELECT min(l.ready_at)
+                         FROM outlast.lanes AS l
+                        WHERE l.worker IS NULL AND l.ready_at IS NOT NULL AND l.ready_at > now),
+                      (SELECT min(l.claimable_at)
+                         FROM outlast.lanes AS l
+                        WHERE l.worker IS NULL AND l.ready_at IS NOT NULL
+                          AND l.claimable_at > 0 AND l.claimable_at > now))
     );
 END
 $$;
 
--- Delete a worker and free its lanes, locked in the one order of lanes (see write.sql). Returns
--- whether this call deleted it.
-CREATE OR REPLACE FUNCTION outlast.remove_worker(gone text) RETURNS boolean
+-- Delete a worker and free its lanes, locked in the one order of lanes (see write.sql); `why` is the
+-- evidence that the next owner is given. They can be claimed at once, but for those that have lost
+-- another owner before: see FIRST_PAUSE in store/work.py. Returns whether this call deleted it.
+CREATE OR REPLACE FUNCTION outlast.remove_worker(
+    gone text, why text, first_pause bigint, longest_pause bigint
+) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -247,7 +269,15 @@ BEGIN
       WHERE l.worker = gone
       ORDER BY s.id, l.lane
         FOR NO KEY UPDATE OF l;
-    UPDATE outlast.lanes AS l SET worker = NULL WHERE l.worker = gone;
+    UPDATE outlast.lanes AS l
+       SET worker = NULL,
+           evidence = why,
+           deaths = l.deaths + 1,
+           claimable_at = CASE WHEN l.deaths = 0 THEN 0
+                               ELSE outlast.now_ms()
+                                    + least(longest_pause, first_pause << least(l.deaths - 1, 20))
+                               END
+     WHERE l.worker = gone;
     RETURN true;
 END
 $$;

@@ -29,11 +29,21 @@ BEGIN
     IF NOT EXISTS (SELECT 1
                      FROM outlast.server AS s
                     WHERE s.one AND s.started_at = pg_postmaster_start_time()) THEN
-        INSERT INTO outlast.server AS s (started_at, open_since)
-        VALUES (pg_postmaster_start_time(), outlast.now_ms())
+        INSERT INTO outlast.server AS s (started_at, open_since, epoch)
+        VALUES (pg_postmaster_start_time(), outlast.now_ms(), gen_random_uuid())
             ON CONFLICT (one) DO UPDATE
-           SET started_at = excluded.started_at, open_since = excluded.open_since
+           SET started_at = excluded.started_at,
+               open_since = excluded.open_since,
+               epoch = excluded.epoch
          WHERE s.started_at <> excluded.started_at;
     END IF;
 END
 $$;
+
+-- The epoch of this run of the server; NULL until the first claim has noted it. What a worker has read
+-- in another epoch may have been lost since.
+CREATE OR REPLACE FUNCTION outlast.epoch() RETURNS uuid
+    LANGUAGE sql STABLE
+    RETURN (SELECT s.epoch
+              FROM outlast.server AS s
+             WHERE s.one AND s.started_at = pg_postmaster_start_time());

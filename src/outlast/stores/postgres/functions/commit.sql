@@ -6,6 +6,7 @@
 --
 --   ["written", first offset, at, tenant, arrivals]  also for a commit that was written before
 --   ["arrivals", tenant, arrivals]                   the lane would rest past arrivals not seen
+--   ["history_changed", epoch]                       the owner has read the log in another epoch
 --   ["lease_lost"], ["token_taken"], ["slices_changed"], ["effect_taken", effect]
 --   ["turns", [[place, turn]]]                       cancels that it sends name other turns than
 --                                                    the open ones
@@ -18,9 +19,14 @@ CREATE OR REPLACE FUNCTION outlast.commit(round jsonb, data bytea) RETURNS jsonb
 AS $$
 DECLARE
     now bigint := outlast.now_ms();
+    present uuid := outlast.epoch();
     answers jsonb[];
     written jsonb;
 BEGIN
+    IF present IS NULL THEN  -- the server was started or promoted, and nobody has claimed since
+        PERFORM outlast.note_server_start();
+        present := outlast.epoch();
+    END IF;
     WITH
         judged AS (
             SELECT w.*, s.tenant, s.sid, s.last_offset + 1 AS first_new,
@@ -31,7 +37,10 @@ BEGIN
                        THEN jsonb_build_array('written', l.commit_offset, l.commit_at)
                        WHEN w.asks THEN '["absent"]'
                        WHEN l.worker IS DISTINCT FROM w.worker OR l.number <> w.number
+                            OR w.seen > s.last_offset
                        THEN '["lease_lost"]'
+                       WHEN w.epoch <> present::text
+                       THEN jsonb_build_array('history_changed', present)
                        ELSE coalesce(
                            CASE WHEN w.more
                                 THEN outlast.find_obstacle(
@@ -47,11 +56,12 @@ BEGIN
                        seen integer, at bigint, ready_at bigint, release boolean, status text,
                        turn text, wait jsonb, version integer, digest text, count integer,
                        marks smallint, start integer, size integer, asks boolean, more boolean,
-                       deliveries jsonb, sliced integer, over text
+                       deliveries jsonb, sliced integer, over text, bytes integer, deaths integer,
+                       epoch text, failure jsonb
                    )) WITH ORDINALITY AS w (
                        session, lane, worker, fence, number, seen, at, ready_at, release, status,
                        turn, wait, version, digest, count, marks, start, size, asks, more,
-                       deliveries, sliced, over, place
+                       deliveries, sliced, over, bytes, deaths, epoch, failure, place
                    )
               LEFT JOIN LATERAL (
                        SELECT r.tenant, r.sid, r.last_offset, r.last_at
@@ -97,6 +107,16 @@ BEGIN
                                    ELSE a.ready_at END,
                    version = greatest(n.version, a.version),
                    queued = n.queued - a.left_queue,
+                   size = n.size + a.bytes,
+                   deaths = coalesce(a.deaths, n.deaths),
+                   claimable_at = CASE WHEN a.deaths = 0 THEN 0 ELSE n.claimable_at END,
+                   -- Most commits leave the failure as it is, and an empty one clears it.
+                   failure_code = coalesce(a.failure->>'code', n.failure_code),
+                   failure_message = coalesce(a.failure->>'message', n.failure_message),
+                   failure_turn = coalesce(a.failure->>'turn', n.failure_turn),
+                   failed_at = CASE WHEN a.failure IS NULL THEN n.failed_at
+                                    WHEN a.failure->>'code' = '' THEN 0
+                                    ELSE a.written_at END,
                    digest = decode(a.digest, 'hex'),
                    commit_offset = a.first_new,
                    commit_at = a.written_at,
@@ -283,27 +303,27 @@ BEGIN
         PERFORM outlast.put_effects(written);
     END IF;
     IF written @? '$[*].snapshot' THEN
-        INSERT INTO outlast.snapshots (tenant, sid, lane, up_to, fold, data)
-        SELECT w.tenant, w.sid, w.lane, n.up_to, n.fold, substr(data, n.start + 1, n.size)
+        INSERT INTO outlast.snapshots (tenant, sid, lane, last_offset, fold, data)
+        SELECT w.tenant, w.sid, w.lane, n.last_offset, n.fold, substr(data, n.start + 1, n.size)
           FROM jsonb_to_recordset(written)
                    AS w (tenant text, sid bigint, lane text, snapshot jsonb)
          CROSS JOIN LATERAL jsonb_to_record(w.snapshot)
-                    AS n (up_to integer, fold integer, start integer, size integer)
+                    AS n (last_offset integer, fold integer, start integer, size integer)
          WHERE w.snapshot IS NOT NULL
             ON CONFLICT (tenant, sid, lane) DO UPDATE
-           SET up_to = excluded.up_to, fold = excluded.fold, data = excluded.data;
+           SET last_offset = excluded.last_offset, fold = excluded.fold, data = excluded.data;
     END IF;
     IF written @? '$[*].slices' THEN
         -- Lanes share the slices: a late one with an older fold does not undo a newer one.
-        INSERT INTO outlast.slices AS c (tenant, sid, up_to, fold, data)
-        SELECT w.tenant, w.sid, n.up_to, n.fold, substr(data, n.start + 1, n.size)
+        INSERT INTO outlast.slices AS c (tenant, sid, last_offset, fold, data)
+        SELECT w.tenant, w.sid, n.last_offset, n.fold, substr(data, n.start + 1, n.size)
           FROM jsonb_to_recordset(written) AS w (tenant text, sid bigint, slices jsonb)
          CROSS JOIN LATERAL jsonb_to_record(w.slices)
-                    AS n (up_to integer, fold integer, start integer, size integer)
+                    AS n (last_offset integer, fold integer, start integer, size integer)
          WHERE w.slices IS NOT NULL
             ON CONFLICT (tenant, sid) DO UPDATE
-           SET up_to = excluded.up_to, fold = excluded.fold, data = excluded.data
-         WHERE excluded.up_to >= c.up_to OR excluded.fold <> c.fold;
+           SET last_offset = excluded.last_offset, fold = excluded.fold, data = excluded.data
+         WHERE excluded.last_offset >= c.last_offset OR excluded.fold <> c.fold;
     END IF;
     IF written @? '$[*].blobs' THEN
         INSERT INTO outlast.blob_users (tenant, hash, sid)
@@ -374,7 +394,7 @@ $$;
 CREATE OR REPLACE FUNCTION outlast.commit_alone(
     session text, name text, owner text, held_fence bigint, last_number bigint, seen integer,
     made_at bigint, next_at bigint, new_status text, new_turn text, format integer,
-    new_digest bytea, records integer, bytes bytea
+    new_digest bytea, records integer, bytes bytea, known_epoch text, unpacked integer
 ) RETURNS bigint[]
     LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
@@ -395,6 +415,7 @@ BEGIN
            wait = '[]',
            ready_at = next_at,
            version = greatest(l.version, format),
+           size = l.size + unpacked,
            digest = new_digest,
            commit_offset = s.first_new,
            commit_at = s.at
@@ -404,7 +425,9 @@ BEGIN
        AND l.worker IS NOT DISTINCT FROM owner
        AND l.fence = held_fence
        AND l.number = last_number
-       AND l.last_arrival <= seen;
+       AND l.last_arrival <= seen
+       AND seen < s.first_new
+       AND known_epoch = outlast.epoch()::text;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;

@@ -51,7 +51,7 @@ BEGIN
              WHERE c.tenant = s.tenant AND c.sid = s.sid
              GROUP BY c.lane) AS p;
     freeing := outlast.free_permits(freeing);
-    PERFORM outlast.mark_children_doomed(session, s.tenant, s.sid);
+    PERFORM outlast.mark_orphans(session, s.tenant, s.sid);
     DELETE FROM outlast.lanes AS l WHERE l.tenant = s.tenant AND l.sid = s.sid;
     DELETE FROM outlast.sessions AS r WHERE r.tenant = s.tenant AND r.sid = s.sid;
     RETURN freeing;
@@ -61,7 +61,7 @@ $$;
 -- Mark the sessions that this one started: a worker erases them as well. No child is missing: a
 -- transaction about to add one waits for the session, and is then refused. Rows are locked in order,
 -- since a child may be erased at the same time.
-CREATE OR REPLACE FUNCTION outlast.mark_children_doomed(session text, owner text, own_sid bigint)
+CREATE OR REPLACE FUNCTION outlast.mark_orphans(session text, owner text, own_sid bigint)
     RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -71,7 +71,7 @@ BEGIN
       WHERE c.parent = session OR (c.tenant = owner AND c.sid = own_sid)
       ORDER BY c.sid
         FOR UPDATE;
-    UPDATE outlast.children AS c SET doomed = true WHERE c.parent = session;
+    UPDATE outlast.children AS c SET orphaned = true WHERE c.parent = session;
     DELETE FROM outlast.children AS c WHERE c.tenant = owner AND c.sid = own_sid;
 END
 $$;

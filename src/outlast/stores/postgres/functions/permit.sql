@@ -342,10 +342,10 @@ BEGIN
 END
 $$;
 
--- Skip the calls that have been expected for longer than `patience`: they are in no queue until they
+-- Skip the calls that have been expected for longer than `timeout`: they are in no queue until they
 -- ask again, for which their lanes are made ready, and other calls are woken in their place. Returns
 -- how many were skipped, and the sessions of all calls that were woken.
-CREATE OR REPLACE FUNCTION outlast.skip_stale(patience bigint) RETURNS jsonb
+CREATE OR REPLACE FUNCTION outlast.skip_stale(timeout bigint) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -360,7 +360,7 @@ BEGIN
     SELECT jsonb_agg(DISTINCT p.name) INTO names
       FROM (SELECT o.name
               FROM outlast.permits AS o
-             WHERE o.expected_at < now - patience
+             WHERE o.expected_at < now - timeout
              ORDER BY o.expected_at
              LIMIT 100) AS p;
     IF names IS NULL THEN
@@ -373,7 +373,7 @@ BEGIN
               FROM outlast.lanes AS l
               JOIN (SELECT DISTINCT p.tenant, p.sid, p.lane
                       FROM outlast.permits AS p
-                     WHERE p.expected_at < now - patience AND names ? p.name) AS e
+                     WHERE p.expected_at < now - timeout AND names ? p.name) AS e
                 ON l.tenant = ANY (ARRAY[e.tenant]) AND l.sid = e.sid AND l.lane = e.lane
                FOR NO KEY UPDATE OF l SKIP LOCKED
         ),
@@ -388,7 +388,7 @@ BEGIN
                SET absent = true, expected_at = NULL
               FROM free AS f
              WHERE p.tenant = ANY (ARRAY[f.tenant]) AND p.sid = f.sid AND p.lane = f.lane
-               AND p.expected_at < now - patience AND names ? p.name
+               AND p.expected_at < now - timeout AND names ? p.name
             RETURNING p.tenant, p.sid
         )
     SELECT count(*), coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO passed, woken

@@ -1,7 +1,8 @@
 -- Everything that a fold needs, from one state of the database: the session (its end and the time of
 -- its last record), the snapshots made by today's fold, and the rows of the log after the older of
 -- both that concern the lane: its own, and those of others that change slices, start or end the
--- session. With `after` only the session and the rows from there on.
+-- session. With `after` only the session and the rows from there on. The session's `data` is the
+-- checksum of the record after which the rows come: at `after`, or at the lane's snapshot.
 CREATE OR REPLACE FUNCTION outlast.load(session text, name text, today integer, after integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
@@ -20,23 +21,29 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at, NULL::bytea;
     IF start IS NULL THEN
-        SELECT n.up_to, n.fold, n.data
+        SELECT n.last_offset, n.fold, n.data
           INTO snapshot
           FROM outlast.snapshots AS n
          WHERE n.tenant = s.tenant AND n.sid = s.sid AND n.lane = name AND n.fold = today;
-        SELECT n.up_to, n.fold, n.data
+        SELECT n.last_offset, n.fold, n.data
           INTO slices
           FROM outlast.slices AS n
          WHERE n.tenant = s.tenant AND n.sid = s.sid AND n.fold = today;
         RETURN QUERY
-        SELECT k.kind, k.up_to, k.fold, NULL, NULL::bigint, k.data
-          FROM (VALUES ('snapshot', snapshot.up_to, snapshot.fold, snapshot.data),
-                       ('slices', slices.up_to, slices.fold, slices.data))
-                   AS k (kind, up_to, fold, data)
-         WHERE k.up_to IS NOT NULL;
-        start := least(coalesce(snapshot.up_to, 0), coalesce(slices.up_to, 0));
+        SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at,
+               outlast.checksum_at(s.tenant, s.sid, coalesce(snapshot.last_offset, 0), s.last_offset);
+        RETURN QUERY
+        SELECT k.kind, k.last_offset, k.fold, NULL, NULL::bigint, k.data
+          FROM (VALUES ('snapshot', snapshot.last_offset, snapshot.fold, snapshot.data),
+                       ('slices', slices.last_offset, slices.fold, slices.data))
+                   AS k (kind, last_offset, fold, data)
+         WHERE k.last_offset IS NOT NULL;
+        start := least(coalesce(snapshot.last_offset, 0), coalesce(slices.last_offset, 0));
+    ELSE
+        RETURN QUERY
+        SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at,
+               outlast.checksum_at(s.tenant, s.sid, start, s.last_offset);
     END IF;
     RETURN QUERY
     SELECT 'log', g.first_offset, g.count, g.lane::text, g.at, g.data
@@ -49,8 +56,8 @@ BEGIN
 END
 $$;
 
--- A page of the log after a cursor: the session as above, then whole rows until they hold `most`
--- records or 8 MiB as they are stored.
+-- A page of the log after a cursor: the session as above, with the checksum of the record at the
+-- cursor, then whole rows until they hold `most` records or 8 MiB as they are stored.
 CREATE OR REPLACE FUNCTION outlast.read(session text, after integer, most integer)
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
@@ -66,7 +73,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at, NULL::bytea;
+    RETURN QUERY
+    SELECT 'session', s.last_offset, 0, s.tenant::text, s.last_at,
+           outlast.checksum_at(s.tenant, s.sid, after, s.last_offset);
     IF after >= s.last_offset THEN
         RETURN;
     END IF;
@@ -122,6 +131,26 @@ BEGIN
      WHERE p.held - least(p.count, before - p.first_offset) < greatest(most, 1)
        AND p.size - octet_length(p.data) < 8388608
      ORDER BY p.first_offset DESC;
+END
+$$;
+
+-- The checksum of the row that holds an offset, as `checksum_of` in core/codec.py makes it; NULL
+-- where no row does.
+CREATE OR REPLACE FUNCTION outlast.checksum_at(
+    owner text, session bigint, wanted integer, log_end integer
+) RETURNS bytea
+    LANGUAGE plpgsql STABLE
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    IF wanted < 1 OR wanted > log_end THEN
+        RETURN NULL;
+    END IF;
+    RETURN (SELECT substr(sha256(int8send(g.at) || g.data), 1, 4)
+              FROM outlast.log AS g
+             WHERE g.tenant = owner AND g.sid = session AND g.first_offset <= wanted
+             ORDER BY g.first_offset DESC
+             LIMIT 1);
 END
 $$;
 

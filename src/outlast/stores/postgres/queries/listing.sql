@@ -39,11 +39,30 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
  ORDER BY s.id DESC
  LIMIT :limit;
 
+-- name: failed_sessions
+-- It is planned for every call: with few lanes that have failed, by their index.
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+  FROM outlast.session_list AS s
+ WHERE (s.tenant, s.sid) IN (SELECT l.tenant, l.sid
+                               FROM outlast.lanes AS l
+                              WHERE l.failed_at > 0
+                                AND l.failed_at >= :since
+                                AND (:code::text IS NULL OR l.failure_code = :code))
+   AND s.over IN ('', 'failed')
+   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:before::text IS NULL OR s.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+   AND (:parent::text IS NULL OR s.parent = :parent)
+ ORDER BY s.id DESC
+ LIMIT :limit;
+
 -- name: orphans
 SELECT s.id
   FROM outlast.children AS c
   JOIN outlast.sessions AS s ON s.tenant = c.tenant AND s.sid = c.sid
- WHERE c.doomed
+ WHERE c.orphaned
  ORDER BY s.id
  LIMIT :limit;
 
@@ -138,15 +157,43 @@ SELECT t.token, t.living
 
 -- name: lanes
 SELECT s.id, s.tenant, s.agent, l.lane,
-       CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END,
-       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued
+       CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+            THEN 'queued' ELSE l.status END,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
   FROM outlast.sessions AS s
   JOIN outlast.lanes AS l ON l.tenant = s.tenant AND l.sid = s.sid
  WHERE (:session_id::text IS NULL OR s.id = :session_id)
    AND (:tenant::text IS NULL OR s.tenant = :tenant AND s.id <> '')
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL
-        OR :status = CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END)
+        OR :status = CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+                          THEN 'queued' ELSE l.status END)
+   AND (:worker::text IS NULL OR l.worker = :worker)
+   AND (:after::text IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: failed_lanes
+SELECT s.id, s.tenant, s.agent, l.lane,
+       CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+            THEN 'queued' ELSE l.status END,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
+  FROM outlast.lanes AS l
+  JOIN outlast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
+ WHERE l.failed_at > 0
+   AND l.failed_at >= :since
+   AND (:code::text IS NULL OR l.failure_code = :code)
+   AND s.over IN ('', 'failed')
+   AND (:session_id::text IS NULL OR s.id = :session_id)
+   AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL
+        OR :status = CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+                          THEN 'queued' ELSE l.status END)
    AND (:worker::text IS NULL OR l.worker = :worker)
    AND (:after::text IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
  ORDER BY s.id DESC, l.lane
@@ -174,11 +221,13 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.p
 -- name: census
 -- The lanes of sessions that are not over, by status and wait: their number, how many messages are
 -- queued in them, and since when the longest ready one has had no owner.
-SELECT CASE WHEN l.status = 'idle' AND l.queued > 0 THEN 'queued' ELSE l.status END AS doing,
+SELECT CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+            THEN 'queued' ELSE l.status END AS doing,
        l.wait::text, count(*), sum(l.queued)::bigint,
-       min(l.ready_at) FILTER (WHERE l.worker IS NULL)
+       min(l.ready_at) FILTER (WHERE l.worker IS NULL),
+       CASE WHEN l.status = 'failed' AND l.queued = 0 THEN l.failure_code ELSE '' END AS code
   FROM outlast.lanes AS l
   JOIN outlast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
  WHERE s.over = ''
- GROUP BY doing, l.wait
- ORDER BY doing, l.wait;
+ GROUP BY doing, l.wait, code
+ ORDER BY doing, l.wait, code;

@@ -80,5 +80,5 @@ SELECT s.id, d.tenant, d.cursor_name, d.event_offset, d.type, d.error, d.at
                                   FROM outlast.sessions AS r
                                  WHERE r.id = :session_id))
    AND (:tenant::text IS NULL OR d.tenant = :tenant)
- ORDER BY d.number DESC
+ ORDER BY d.did DESC
  LIMIT :limit;

@@ -35,9 +35,13 @@ SELECT encode(b.hash, 'hex'), substr(b.data, 1, 18)
   JOIN outlast.blobs AS b ON b.tenant = :tenant AND b.hash = decode(w.hash, 'hex');
 
 -- name: next_ready_at
-SELECT min(ready_at)
-  FROM outlast.lanes
- WHERE worker IS NULL AND ready_at IS NOT NULL AND ready_at > :after;
+SELECT least((SELECT min(ready_at)
+                FROM outlast.lanes
+               WHERE worker IS NULL AND ready_at IS NOT NULL AND ready_at > :after),
+             (SELECT min(claimable_at)
+                FROM outlast.lanes
+               WHERE worker IS NULL AND ready_at IS NOT NULL
+                 AND claimable_at > 0 AND claimable_at > :after));
 
 -- name: effect
 SELECT scope, key, session_id, call_id, state, value

@@ -2,6 +2,14 @@
 -- The process that answers. If it is not the one that accepted the connection, there is a pooler.
 SELECT pg_backend_pid();
 
+-- name: find_state
+-- What another process does: `active` if it has a statement to work on or to wait with.
+SELECT a.state FROM pg_stat_activity AS a WHERE a.pid = :pid;
+
+-- name: limit_lock
+-- Within this transaction.
+SELECT set_config('lock_timeout', :wait || 'ms', true);
+
 -- name: next_sign
 -- The number of the advisory lock of a worker that is about to be registered.
 SELECT nextval('outlast.signs')::integer;
@@ -16,12 +24,18 @@ SELECT pg_advisory_unlock_shared(:class, :sign);
 
 -- name: enlist
 INSERT INTO outlast.workers
-       (worker, sign, host, pid, started_at, version, concurrency, agents, lanes, at_once, counters,
-        lease, lease_until)
-VALUES (:worker, :sign, :host, :pid, :started_at, :version, :concurrency, :agents, :lanes, :at_once,
-        :counters, :lease, outlast.now_ms() + :lease)
+       (worker, sign, machine, lock_name, lock_device, lock_inode, liveness_address, host, pid,
+        started_at, version, concurrency, agents, lanes, at_once, counters, lease, lease_until)
+VALUES (:worker, :sign, :machine, :lock_name, :lock_device, :lock_inode, :liveness_address, :host,
+        :pid, :started_at, :version, :concurrency, :agents, :lanes, :at_once, :counters, :lease,
+        outlast.now_ms() + :lease)
     ON CONFLICT (worker) DO UPDATE
    SET sign = excluded.sign,
+       machine = excluded.machine,
+       lock_name = excluded.lock_name,
+       lock_device = excluded.lock_device,
+       lock_inode = excluded.lock_inode,
+       liveness_address = excluded.liveness_address,
        host = excluded.host,
        pid = excluded.pid,
        started_at = excluded.started_at,
@@ -68,31 +82,50 @@ UPDATE outlast.workers
 RETURNING 1;
 
 -- name: remove_worker
-SELECT outlast.remove_worker(:worker);
+SELECT outlast.remove_worker(:worker, :evidence, :first_pause, :longest_pause);
 
 -- name: living_workers
--- A lease is renewed by its full length, so its end says when the worker was last heard of.
+-- A lease is renewed by its full length, so its end says when the worker was last heard of. The last
+-- column says whether the server sees none of its connections.
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents::text,
        w.lanes::text, w.at_once::text, w.counters, w.lease_until - w.lease, w.lease_until,
-       (SELECT count(*) FROM outlast.lanes AS l WHERE l.worker = w.worker), w.draining
+       (SELECT count(*) FROM outlast.lanes AS l WHERE l.worker = w.worker), w.draining,
+       w.liveness_address, w.machine, w.lock_name, w.lock_device, w.lock_inode,
+       w.sign IS NOT NULL
+       AND w.sign NOT IN (SELECT k.objid::bigint
+                            FROM pg_locks AS k
+                           WHERE k.locktype = 'advisory'
+                             AND k.database = (SELECT d.oid
+                                                 FROM pg_database AS d
+                                                WHERE d.datname = current_database())
+                             AND k.classid::bigint = :class
+                             AND k.objsubid = 2
+                             AND k.granted)
   FROM outlast.workers AS w
  WHERE w.lease_until > outlast.now_ms()
  ORDER BY w.started_at, w.worker;
 
--- name: missing_workers
--- Workers that should show a sign of life and do not, once the server has been up for so long that
--- every living worker had the time to show it again; and workers whose lease ended a day ago.
-SELECT w.worker, w.lease_until < outlast.now_ms() - :long_gone
-  FROM outlast.workers AS w
- WHERE w.lease_until < outlast.now_ms() - :long_gone
-    OR (w.sign IS NOT NULL
-        AND outlast.uptime_ms() >= w.lease
-        AND w.sign NOT IN (SELECT k.objid::bigint
-                             FROM pg_locks AS k
-                            WHERE k.locktype = 'advisory'
-                              AND k.database = (SELECT d.oid
-                                                  FROM pg_database AS d
-                                                 WHERE d.datname = current_database())
-                              AND k.classid::bigint = :class
-                              AND k.objsubid = 2
-                              AND k.granted));
+-- name: observed_workers
+-- The workers of which an observer on a machine may find evidence: those on the same machine, by
+-- their lock files; those with a port that show no sign of life, and now and then (`all_ports`) all
+-- that have a port; and workers whose lease ended a day ago. The last column says that a sign is
+-- missing. Locks are looked at only where there are ports.
+SELECT o.*
+  FROM (SELECT w.worker, w.lease_until < outlast.now_ms() - :long_gone AS is_long_gone,
+               w.machine, w.lock_name, w.lock_device, w.lock_inode, w.liveness_address,
+               w.liveness_address <> ''
+               AND w.sign IS NOT NULL
+               AND w.sign NOT IN (SELECT k.objid::bigint
+                                    FROM pg_locks AS k
+                                   WHERE k.locktype = 'advisory'
+                                     AND k.database = (SELECT d.oid
+                                                         FROM pg_database AS d
+                                                        WHERE d.datname = current_database())
+                                     AND k.classid::bigint = :class
+                                     AND k.objsubid = 2
+                                     AND k.granted) AS is_missing
+          FROM outlast.workers AS w) AS o
+ WHERE o.is_long_gone
+    OR o.is_missing
+    OR (o.machine = :machine AND o.lock_name <> '')
+    OR (:all_ports AND o.liveness_address <> '');

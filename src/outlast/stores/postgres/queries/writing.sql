@@ -2,12 +2,15 @@
 -- In tests only: the time for the statements that follow in this transaction.
 SELECT set_config('outlast_clock.now', :now, true);
 
+-- name: read_clock
+SELECT outlast.now_ms();
+
 -- name: write
 SELECT outlast.write(:rounds, :data)::text;
 
 -- name: commit_alone
 SELECT outlast.commit_alone(:session, :lane, :worker, :fence, :number, :seen, :at, :ready_at,
-                             :status, :turn, :version, :digest, :records, :data);
+                             :status, :turn, :version, :digest, :records, :data, :epoch, :bytes);
 
 -- name: claim
 SELECT outlast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most)::text;
@@ -21,11 +24,11 @@ SELECT outlast.lock_limits(:names, :commits);
 -- name: has_overdue
 SELECT 1
   FROM outlast.permits
- WHERE expected_at < outlast.now_ms() - :patience
+ WHERE expected_at < outlast.now_ms() - :timeout
  LIMIT 1;
 
 -- name: skip_stale
-SELECT outlast.skip_stale(:patience)::text;
+SELECT outlast.skip_stale(:timeout)::text;
 
 -- name: set_here
 -- For this transaction only.
@@ -48,3 +51,16 @@ SELECT pg_advisory_unlock_all();
 
 -- name: drop_temporary
 DISCARD TEMP;
+
+-- name: drop_snapshots
+-- What is derived from a session's log, to be folded from it again.
+WITH
+    named AS (SELECT s.tenant, s.sid FROM outlast.sessions AS s WHERE s.id = :session_id),
+    dropped AS (
+        DELETE FROM outlast.snapshots AS n
+         USING named AS s
+         WHERE n.tenant = s.tenant AND n.sid = s.sid
+    )
+DELETE FROM outlast.slices AS n
+ USING named AS s
+ WHERE n.tenant = s.tenant AND n.sid = s.sid;

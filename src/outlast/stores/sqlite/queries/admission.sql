@@ -46,6 +46,7 @@ UPDATE outlast_lanes
    SET last_arrival = :offset,
        ready_at = min(coalesce(ready_at, :now), :now),
        queued = queued + :waits,
+       size = size + :size,
        version = max(version, :version)
  WHERE lid = :lid
 RETURNING queued - :waits;
@@ -57,8 +58,8 @@ VALUES (:key, :delivery_id, :lane, :kind, :position, 'queued', :fingerprint);
 -- name: add_dispatch
 INSERT INTO outlast_dispatches (tenant, name, delivery) VALUES (:tenant, :name, :key);
 
--- name: queued_in_session
-SELECT coalesce(sum(queued), 0) FROM outlast_lanes WHERE sid = :sid;
+-- name: room_in_session
+SELECT coalesce(sum(queued), 0), coalesce(sum(size), 0) FROM outlast_lanes WHERE sid = :sid;
 
 -- name: queued_in_tenant
 SELECT coalesce(sum(queued), 0) FROM outlast_lanes WHERE tenant = :tenant AND queued > 0;

@@ -41,6 +41,7 @@ WITH RECURSIVE
          WHERE worker IS NULL
            AND ready_at IS NOT NULL
            AND ready_at <= :now
+           AND claimable_at <= :now
            AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
            AND agent NOT IN (SELECT agent FROM full)
            AND (:lanes IS NULL OR EXISTS (SELECT 1
@@ -76,6 +77,7 @@ WITH RECURSIVE
                                      AND worker IS NULL
                                      AND ready_at IS NOT NULL
                                      AND ready_at <= :now
+                                     AND claimable_at <= :now
                                      AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
                                      AND agent NOT IN (SELECT agent FROM full)
                                      AND (:lanes IS NULL OR EXISTS (SELECT 1
@@ -100,6 +102,7 @@ WITH RECURSIVE
           FROM gone
           JOIN outlast_lanes AS l ON l.worker = gone.name
          WHERE l.ready_at <= :now
+           AND l.claimable_at <= :now
            AND (:agents IS NULL OR l.agent IN (SELECT value FROM json_each(:agents)))
            AND l.agent NOT IN (SELECT agent FROM full)
            AND (:lanes IS NULL OR EXISTS (SELECT 1
@@ -137,10 +140,17 @@ WITH RECURSIVE
          LIMIT :limit
     )
 UPDATE outlast_lanes
-   SET worker = :worker, fence = fence + 1
+   SET worker = :worker,
+       fence = fence + 1,
+       deaths = deaths + coalesce(worker <> :worker, 0),
+       -- A lane that was freed says why; one that has an owner lost it just now.
+       evidence = CASE WHEN coalesce(worker, :worker) = :worker THEN evidence
+                       ELSE 'lease_expired'
+                  END
  WHERE lid IN (SELECT lid FROM chosen)
 RETURNING (SELECT id FROM outlast_sessions AS s WHERE s.sid = outlast_lanes.sid),
-          tenant, lane, agent, fence, number, last_arrival,
+          tenant, lane, agent, fence, number, last_arrival, deaths,
+          (SELECT sum(size) FROM outlast_lanes AS l WHERE l.sid = outlast_lanes.sid), evidence,
           (SELECT json_group_array(DISTINCT call_id)
              FROM outlast_permits AS p
             WHERE p.lid = outlast_lanes.lid),
@@ -155,6 +165,12 @@ SELECT w.value ->> 0, w.value ->> 1
  WHERE l.last_arrival > w.value ->> 2;
 
 -- name: next_ready_at
-SELECT min(ready_at)
-  FROM outlast_lanes
- WHERE worker IS NULL AND ready_at IS NOT NULL AND ready_at > :after;
+SELECT min(instant)
+  FROM (SELECT min(ready_at) AS instant
+          FROM outlast_lanes
+         WHERE worker IS NULL AND ready_at IS NOT NULL AND ready_at > :after
+        UNION ALL
+        SELECT min(claimable_at)
+          FROM outlast_lanes
+         WHERE worker IS NULL AND ready_at IS NOT NULL
+           AND claimable_at > 0 AND claimable_at > :after);

@@ -1,7 +1,7 @@
 -- name: find_lane
 -- Where a commit goes: the lane as it is, the key of the session's next row and the time
 -- of its last. The log's end is one step in the tree, to the left of the next session.
-SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, g.key + g.count, g.at
+SELECT l.lid, l.sid, l.worker, l.fence, l.number, l.last_arrival, l.failed_at, g.key + g.count, g.at
   FROM outlast_sessions AS s
   JOIN outlast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
   JOIN outlast_log AS g ON g.key = (SELECT max(key)
@@ -22,6 +22,7 @@ UPDATE outlast_lanes
        wait = :wait,
        ready_at = :ready_at,
        version = max(version, :version),
+       size = size + :size,
        digest = :digest
  WHERE lid = :lid AND worker = :worker AND fence = :fence AND number = :number;
 
@@ -34,9 +35,25 @@ UPDATE outlast_lanes
        wait = :wait,
        ready_at = :ready_at,
        version = max(version, :version),
+       size = size + :size,
        digest = :digest,
        worker = NULL
  WHERE lid = :lid AND worker = :worker AND fence = :fence AND number = :number;
+
+-- name: set_deaths
+-- Apart from the above, as it changes an index and few commits do it.
+UPDATE outlast_lanes
+   SET deaths = :deaths, claimable_at = iif(:deaths = 0, 0, claimable_at)
+ WHERE lid = :lid;
+
+-- name: set_failure
+-- Apart as well. A lane without a failure has none to clear: see `find_lane`.
+UPDATE outlast_lanes
+   SET failure_code = :code,
+       failure_message = :message,
+       failure_turn = :turn,
+       failed_at = :failed_at
+ WHERE lid = :lid;
 
 -- name: last_row
 -- Where a session's log ends.
@@ -161,13 +178,13 @@ RETURNING EXISTS (SELECT 1 FROM outlast_blobs AS b WHERE b.tenant = :tenant AND 
 INSERT INTO outlast_blobs (tenant, hash, data) VALUES (:tenant, :hash, :data);
 
 -- name: put_snapshot
-INSERT INTO outlast_snapshots (lid, offset, fold, data) VALUES (:lid, :offset, :fold, :data)
+INSERT INTO outlast_snapshots (lid, last_offset, fold, data) VALUES (:lid, :last_offset, :fold, :data)
     ON CONFLICT (lid) DO UPDATE
-   SET offset = excluded.offset, fold = excluded.fold, data = excluded.data;
+   SET last_offset = excluded.last_offset, fold = excluded.fold, data = excluded.data;
 
 -- name: put_slices
 -- Lanes share these: one that comes late with an older fold does not undo a newer one.
-INSERT INTO outlast_slices (sid, offset, fold, data) VALUES (:sid, :offset, :fold, :data)
+INSERT INTO outlast_slices (sid, last_offset, fold, data) VALUES (:sid, :last_offset, :fold, :data)
     ON CONFLICT (sid) DO UPDATE
-   SET offset = excluded.offset, fold = excluded.fold, data = excluded.data
- WHERE excluded.offset >= outlast_slices.offset OR excluded.fold <> outlast_slices.fold;
+   SET last_offset = excluded.last_offset, fold = excluded.fold, data = excluded.data
+ WHERE excluded.last_offset >= outlast_slices.last_offset OR excluded.fold <> outlast_slices.fold;

@@ -46,9 +46,9 @@ DELETE FROM outlast_outbox_cursors WHERE sid = :sid;
 -- name: erase_dead_letters
 DELETE FROM outlast_dead_letters WHERE sid = :sid;
 
--- name: doom_children
+-- name: mark_orphans
 -- The sessions that it started are erased too, later (`find_orphans`).
-UPDATE outlast_sessions SET doomed = 1 WHERE parent = :session_id AND parent <> '';
+UPDATE outlast_sessions SET orphaned = 1 WHERE parent = :session_id AND parent <> '';
 
 -- name: erase_lanes
 -- Their owners find nothing to commit to.
@@ -59,7 +59,7 @@ DELETE FROM outlast_sessions WHERE sid = :sid;
 
 -- name: orphans
 -- Ids sort by the time they were made.
-SELECT id FROM outlast_sessions WHERE doomed ORDER BY id LIMIT :limit;
+SELECT id FROM outlast_sessions WHERE orphaned ORDER BY id LIMIT :limit;
 
 -- name: add_erasure
 INSERT INTO outlast_erasures (sid) VALUES (:sid);

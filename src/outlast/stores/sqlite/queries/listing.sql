@@ -42,21 +42,65 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
  LIMIT :limit;
 
 -- name: lanes_of_session
-SELECT lane, iif(status = 'idle' AND queued, 'queued', status), turn, coalesce(worker, ''),
-       fence, ready_at, queued
+SELECT lane, iif(queued AND (status = 'idle' OR failure_turn <> ''), 'queued', status), turn,
+       coalesce(worker, ''), fence, ready_at, queued, deaths, claimable_at, size,
+       failure_code, failure_message, failed_at, failure_turn
   FROM outlast_lanes
  WHERE sid = :sid
  ORDER BY lid;
 
 -- name: lanes
-SELECT s.id, s.tenant, s.agent, l.lane, iif(l.status = 'idle' AND l.queued, 'queued', l.status),
-       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued
+SELECT s.id, s.tenant, s.agent, l.lane,
+       iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
   FROM outlast_sessions AS s
   JOIN outlast_lanes AS l ON l.sid = s.sid
  WHERE (:session_id IS NULL OR s.id = :session_id)
    AND (:tenant IS NULL OR s.tenant = :tenant)
    AND (:agent IS NULL OR s.agent = :agent)
-   AND (:status IS NULL OR :status = iif(l.status = 'idle' AND l.queued, 'queued', l.status))
+   AND (:status IS NULL OR state = :status)
+   AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: failed_sessions
+-- From the few lanes that have failed to their sessions: CROSS JOIN keeps this order.
+SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
+       v.over, v.token, v.parent
+  FROM (SELECT DISTINCT l.sid
+          FROM outlast_lanes AS l
+         WHERE l.failed_at > 0
+           AND l.failed_at >= :since
+           AND (:code IS NULL OR l.failure_code = :code)) AS f
+ CROSS JOIN outlast_session_list AS v ON v.sid = f.sid
+ WHERE v.over IN ('', 'failed')
+   AND (:tenant IS NULL OR v.tenant = :tenant)
+   AND (:before IS NULL OR v.id < :before)
+   AND (:agent IS NULL OR v.agent = :agent)
+   AND (:status IS NULL OR v.status = :status)
+   AND (:parent IS NULL OR v.parent = :parent)
+ ORDER BY v.id DESC
+ LIMIT :limit;
+
+-- name: failed_lanes
+SELECT s.id, s.tenant, s.agent, l.lane,
+       iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
+  FROM outlast_lanes AS l
+ CROSS JOIN outlast_sessions AS s ON s.sid = l.sid
+ WHERE l.failed_at > 0
+   AND l.failed_at >= :since
+   AND (:code IS NULL OR l.failure_code = :code)
+   AND s.over IN ('', 'failed')
+   AND (:session_id IS NULL OR s.id = :session_id)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL OR state = :status)
    AND (:worker IS NULL OR l.worker = :worker)
    AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
  ORDER BY s.id DESC, l.lane
@@ -140,11 +184,14 @@ SELECT t.token, t.living
 
 -- name: census
 -- A lane whose own status says that it is over belongs to a session that is: what has ended long
--- ago costs no look at its session. Another lane of such a session may not have seen its end yet.
-SELECT iif(l.status = 'idle' AND l.queued, 'queued', l.status) AS state, l.wait, count(*),
-       sum(l.queued), min(l.ready_at) FILTER (WHERE l.worker IS NULL AND l.ready_at <= :now)
+-- ago costs no look at its session, unless by failing. Another lane of such a session may not have
+-- seen its end yet.
+SELECT iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
+       l.wait, count(*), sum(l.queued),
+       min(l.ready_at) FILTER (WHERE l.worker IS NULL AND l.ready_at <= :now),
+       iif(l.status = 'failed' AND NOT l.queued, l.failure_code, '') AS code
   FROM outlast_lanes AS l
   JOIN outlast_sessions AS s ON s.sid = l.sid
- WHERE l.status NOT IN ('completed', 'failed', 'ended') AND s.over = ''
- GROUP BY state, l.wait
- ORDER BY state, l.wait;
+ WHERE l.status NOT IN ('completed', 'ended') AND s.over = ''
+ GROUP BY state, l.wait, code
+ ORDER BY state, l.wait, code;

@@ -33,7 +33,7 @@ RETURNING sid;
 
 -- name: add_dead_letters
 -- JSON rows of outbox cursor, offset, type, error and time.
-INSERT INTO outlast_dead_letters (sid, cursor_name, offset, type, error, at)
+INSERT INTO outlast_dead_letters (sid, cursor_name, event_offset, type, error, at)
 SELECT :sid, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4
   FROM json_each(:dead)
  ORDER BY key;
@@ -64,7 +64,7 @@ SELECT s.id, s.tenant, s.agent, o.name, o.url, o.secret, o.events, o.position, o
 SELECT min(due_at) FROM outlast_outbox_cursors WHERE due_at IS NOT NULL;
 
 -- name: dead_letters
-SELECT s.id, s.tenant, d.cursor_name, d.offset, d.type, d.error, d.at
+SELECT s.id, s.tenant, d.cursor_name, d.event_offset, d.type, d.error, d.at
   FROM outlast_dead_letters AS d
  CROSS JOIN outlast_sessions AS s ON s.sid = d.sid
  WHERE :tenant IS NULL OR s.tenant = :tenant
@@ -72,7 +72,7 @@ SELECT s.id, s.tenant, d.cursor_name, d.offset, d.type, d.error, d.at
  LIMIT :limit;
 
 -- name: dead_letters_of_session
-SELECT s.id, s.tenant, d.cursor_name, d.offset, d.type, d.error, d.at
+SELECT s.id, s.tenant, d.cursor_name, d.event_offset, d.type, d.error, d.at
   FROM outlast_sessions AS s
   JOIN outlast_dead_letters AS d ON d.sid = s.sid
  WHERE s.id = :session_id AND (:tenant IS NULL OR s.tenant = :tenant)

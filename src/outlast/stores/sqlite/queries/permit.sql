@@ -16,7 +16,7 @@ RETURNING pid, held;
 -- How many calls run under a limit, how many are in line, and up to when starts are paid for.
 SELECT (SELECT count(*) FROM outlast_permits WHERE name = :name AND held = 1),
        (SELECT count(*) FROM outlast_permits WHERE name = :name AND held = 0 AND absent = 0),
-       coalesce((SELECT paid_until FROM outlast_rates WHERE name = :name), 0);
+       coalesce((SELECT paid_until FROM outlast_limits WHERE name = :name), 0);
 
 -- name: grant_permit
 UPDATE outlast_permits SET held = 1 WHERE pid = :pid;
@@ -26,7 +26,7 @@ DELETE FROM outlast_permits WHERE pid = :pid;
 
 -- name: note_turn
 -- Whose call began last matters only where others wait.
-INSERT INTO outlast_rates (name, paid_until, last_tenant)
+INSERT INTO outlast_limits (name, paid_until, last_tenant)
 SELECT :name, 0, own.tenant
   FROM outlast_lanes AS own
  WHERE own.lid = :lid
@@ -37,7 +37,7 @@ SELECT :name, 0, own.tenant
 ON CONFLICT (name) DO UPDATE SET last_tenant = excluded.last_tenant;
 
 -- name: pay_rate
-INSERT INTO outlast_rates (name, paid_until) VALUES (:name, :paid_until)
+INSERT INTO outlast_limits (name, paid_until) VALUES (:name, :paid_until)
 ON CONFLICT (name) DO UPDATE SET paid_until = excluded.paid_until;
 
 -- name: drop_stale_permits
@@ -71,7 +71,7 @@ WITH
           JOIN outlast_lanes AS l ON l.lid = p.lid
          WHERE p.name = :name AND p.held = 0 AND p.absent = 0
     ),
-    latest (tenant) AS (SELECT last_tenant FROM outlast_rates WHERE name = :name),
+    latest (tenant) AS (SELECT last_tenant FROM outlast_limits WHERE name = :name),
     placed (pid, lid, sid, most, place) AS (
         SELECT pid, lid, sid, most,
                row_number() OVER (ORDER BY share, tenant <= coalesce((SELECT tenant FROM latest), ''),
@@ -123,7 +123,7 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE p.held WHEN 1 THEN 0 ELSE p
                   FROM outlast_permits AS q
                   JOIN outlast_lanes AS l ON l.lid = q.lid
                  WHERE :name IS NULL OR q.name = :name) AS o
-          LEFT JOIN outlast_rates AS r ON r.name = o.name) AS p
+          LEFT JOIN outlast_limits AS r ON r.name = o.name) AS p
   JOIN outlast_sessions AS s ON s.sid = p.sid
  WHERE :session_id IS NULL OR s.id = :session_id
  ORDER BY p.name, p.held DESC, CASE p.held WHEN 1 THEN p.pid ELSE p.place END

@@ -9,6 +9,14 @@ SELECT key, count, lane, at, data
    AND key <= :last
  ORDER BY key;
 
+-- name: row_at
+-- The row that holds an offset.
+SELECT at, data
+  FROM outlast_log
+ WHERE key BETWEEN :base AND :wanted
+ ORDER BY key DESC
+ LIMIT 1;
+
 -- name: log_before
 SELECT key, count, lane, at, data
   FROM outlast_log
@@ -25,13 +33,13 @@ SELECT key, count, lane, at, data
  ORDER BY key;
 
 -- name: snapshot
-SELECT n.offset, n.fold, n.data
+SELECT n.last_offset, n.fold, n.data
   FROM outlast_lanes AS l
   JOIN outlast_snapshots AS n ON n.lid = l.lid
  WHERE l.sid = :sid AND l.lane = :lane AND n.fold = :fold;
 
 -- name: slices
-SELECT offset, fold, data FROM outlast_slices WHERE sid = :sid AND fold = :fold;
+SELECT last_offset, fold, data FROM outlast_slices WHERE sid = :sid AND fold = :fold;
 
 -- name: blob
 SELECT data FROM outlast_blobs WHERE tenant = :tenant AND hash = :hash;

@@ -20,8 +20,15 @@ UPDATE outlast_workers
 DELETE FROM outlast_workers WHERE worker = :worker RETURNING 1;
 
 -- name: free_lanes
--- They can be claimed at once, and the dead worker's commits are refused from now on.
-UPDATE outlast_lanes SET worker = NULL WHERE worker = :worker;
+-- The dead worker's commits are refused from now on. Its lanes can be claimed at once, but for
+-- those that have lost another owner before: see FIRST_PAUSE in store/work.py.
+UPDATE outlast_lanes
+   SET worker = NULL,
+       evidence = :evidence,
+       deaths = deaths + 1,
+       claimable_at = iif(deaths = 0, 0,
+                          :now + min(:longest_pause, :first_pause << min(deaths - 1, 20)))
+ WHERE worker = :worker;
 
 -- name: living_workers
 -- A lease is renewed by its full length, so its end says when the worker was last heard of.

@@ -1,4 +1,4 @@
-"""A reader goes on when the server comes and goes, for as long as it has patience."""
+"""A reader goes on when the server comes and goes, within its timeout."""
 
 from __future__ import annotations
 

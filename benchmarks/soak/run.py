@@ -1,0 +1,147 @@
+"""One soak: a worker process, turns that begin at a steady rate, and its vital signs meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from statistics import quantiles
+
+from msgspec import Struct, field
+
+from benchmarks.place import Database
+from benchmarks.process import WorkerProcess
+from benchmarks.work import stepper
+from outlast import Outlast
+
+STEPS = 3
+"""Model calls with a tool call each in a turn, before its last one."""
+GOAL = 3.0
+"""How many times its median the p99 of a turn may be."""
+PATIENCE = 60.0
+"""Seconds that the last turns of a soak have."""
+
+
+class Soak(Struct, frozen=True, kw_only=True):
+    """For how many minutes, how many turns a second, and seconds between two looks."""
+
+    minutes: float = 15.0
+    rate: float = 5.0
+    interval: float = 30.0
+
+
+class Interval(Struct, kw_only=True):
+    """What was seen up to an instant, and the seconds that its own turns took."""
+
+    seconds: float
+    turns: int
+    errors: int
+    memory: float
+    descriptors: int
+    size: int
+    vitals: dict[str, float] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
+
+    @property
+    def p50(self) -> float:
+        return percentile(self.latencies, 50)
+
+    @property
+    def p99(self) -> float:
+        return percentile(self.latencies, 99)
+
+    def row(self) -> dict[str, float]:
+        return {
+            "seconds": self.seconds,
+            "turns": self.turns,
+            "errors": self.errors,
+            "memory (MiB)": self.memory,
+            "descriptors": self.descriptors,
+            "database (KiB)": self.size / 1024,
+            **self.vitals,
+            "p50 (ms)": self.p50 * 1e3,
+            "p99 (ms)": self.p99 * 1e3,
+            "p99 / p50": self.p99 / self.p50,
+        }
+
+
+class Turns:
+    """Begins turns and notes how long each took, from its start to its answer."""
+
+    def __init__(self, app: Outlast) -> None:
+        self.count = 0
+        self.errors = 0
+        self.latencies: list[float] = []
+        self._app = app
+        self._open: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> None:
+        task = asyncio.create_task(self._take())
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def end(self) -> None:
+        if self._open:
+            await asyncio.wait(self._open, timeout=PATIENCE)
+        self.errors += len(self._open)
+
+    async def _take(self) -> None:
+        began = time.perf_counter()
+        session = await self._app.start("stepper", "Go on.")
+        result = await session.wait()
+        self.latencies.append(time.perf_counter() - began)
+        self.count += 1
+        self.errors += result.status != "completed"
+
+
+async def run(
+    soak: Soak, database: Database, show: Callable[[Interval, bool], None]
+) -> list[Interval]:
+    """Begin turns until the time is up; return, and show as they end, the intervals."""
+    found: list[Interval] = []
+    agents = [stepper(STEPS)]
+    async with Outlast(agents, store=database.url, worker=None) as app:
+        with WorkerProcess(database.url, steps=STEPS) as worker:
+            await asyncio.to_thread(worker.open)
+            turns, began = Turns(app), time.perf_counter()
+            ends_at, due = began + 60 * soak.minutes, began
+            looks_at = began + soak.interval
+            while (now := time.perf_counter()) < ends_at:
+                turns.begin()
+                due += 1 / soak.rate  # of the clock: turns that are late do not slow the rest
+                await asyncio.sleep(max(0.0, due - now))
+                if time.perf_counter() >= looks_at:
+                    looks_at += soak.interval
+                    if turns.latencies:  # on a slow machine the first turns may take longer
+                        found.append(look(turns, database, worker, began))
+                        show(found[-1], len(found) == 1)
+            await turns.end()
+            if found:  # the rest is no interval of its own: too few turns for a percentile
+                found[-1].latencies += turns.latencies
+            elif turns.latencies:
+                found.append(look(turns, database, worker, began))
+                show(found[-1], True)
+    return found
+
+
+def look(turns: Turns, database: Database, worker: WorkerProcess, began: float) -> Interval:
+    """Return the interval that ends now; at least one turn ended in it."""
+    taken, turns.latencies = turns.latencies, []
+    return Interval(
+        seconds=time.perf_counter() - began,
+        turns=turns.count,
+        errors=turns.errors,
+        memory=worker.memory,
+        descriptors=worker.descriptors,
+        size=database.size,
+        vitals=database.vitals(),
+        latencies=taken,
+    )
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    return quantiles(values, n=100, method="inclusive")[percent - 1] if values[1:] else values[0]
+
+
+def ratio(values: Sequence[float]) -> float:
+    return percentile(values, 99) / percentile(values, 50)

@@ -1,0 +1,113 @@
+"""Names the async tool that blocks the event loop, while it does so.
+
+Everything in a worker runs on one loop: a tool that computes, or calls something that blocks,
+stops every other session of the worker. Owns the notes of which tool the loop is in, and the
+thread that reads them: the loop itself cannot tell. Refuses to stop the tool: nothing can.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Generator, Mapping
+from typing import Any, TypeVar
+
+from outlast.clock import Clock
+from outlast.log_context import get_logger, known
+
+log = get_logger("outlast.agents")
+
+T = TypeVar("T")
+
+LONGEST_STEP = 1.0
+"""How many seconds a tool may keep the loop before it is named."""
+INTERVAL = 0.25
+
+
+class ToolStep:
+    """What the loop is in now: a tool, since when, and whether it was named for it."""
+
+    def __init__(self, ids: Mapping[str, object], since: float) -> None:
+        self.ids = ids
+        self.since = since
+        self.is_named = False
+
+
+class LoopWatch:
+    """One per worker; `start` begins to look. `blocked` counts the steps that took too long."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.blocked = 0
+        self._clock = clock
+        self._step: ToolStep | None = None
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self._run, name="outlast loop watch", daemon=True)
+        thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def counts(self) -> Mapping[str, int]:
+        """Return what was counted, by the name of its metric."""
+        return {"blocked_loops": self.blocked}
+
+    def watched(self, run: Awaitable[T], tool: str) -> WatchedRun[T]:
+        """Return a run of a tool whose steps are noted here."""
+        return WatchedRun(self, run, {**known(), "tool": tool})
+
+    def enter(self, ids: Mapping[str, object]) -> None:
+        self._step = ToolStep(ids, self._clock.monotonic())
+
+    def leave(self) -> None:
+        self._step = None
+
+    def look(self) -> None:
+        """Name the tool that the loop is in, if it has been so for too long."""
+        step = self._step
+        if step is None or step.is_named:
+            return
+        seconds = self._clock.monotonic() - step.since
+        if seconds > LONGEST_STEP:
+            step.is_named = True
+            self.blocked += 1
+            log.warning(
+                "an async tool blocks the event loop, and every session of this worker waits for"
+                " it: await what it waits for, or make it a sync tool, which has a thread",
+                extra={**step.ids, "seconds": round(seconds, 1)},
+            )
+
+    def _run(self) -> None:
+        while not self._stopped.wait(INTERVAL):
+            self.look()
+
+
+class WatchedRun(Awaitable[T]):
+    """An awaitable whose every step, from one `await` to the next, is noted."""
+
+    def __init__(self, watch: LoopWatch, run: Awaitable[T], ids: Mapping[str, object]) -> None:
+        self._watch = watch
+        self._run = run
+        self._ids = ids
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = self._run.__await__()
+        error: BaseException | None = None
+        sent: Any = None
+        while True:
+            self._watch.enter(self._ids)
+            try:
+                waits_for = steps.throw(error) if error else steps.send(sent)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                self._watch.leave()
+            sent, error = None, None
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 - belongs to the tool, a cancel too
+                error = thrown

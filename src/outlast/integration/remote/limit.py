@@ -1,0 +1,134 @@
+"""What the server of a remote agent may show: it is not trusted, and all of it is bounded.
+
+What goes beyond ends the call. So do sign-in addresses that are not of the web: other programs make
+links of these. Kinds of requests and states are checked where the wire is decoded.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from outlast.core.name import check_id
+from outlast.core.visible import visible_line
+from outlast.errors import InvalidName, InvalidServerAnswer
+from outlast.session import Request
+
+MAX_ANSWER = 16 * 2**20
+"""Bytes of one answer of the server, and of one event of its stream."""
+MAX_EVENTS = 200_000
+"""Events that are read to find the sign-ins of a session."""
+MAX_REQUESTS = 50
+"""Questions, and sign-ins, that a call has open."""
+MAX_RELAYED = 1000
+"""Questions and sign-ins that a call relays in all, one after the other; a few more at the end."""
+MAX_ASKED = 4 * 2**20
+"""Bytes of all questions that a call has open."""
+MAX_URL = 8192
+LOOK_TIMEOUT = 60.0
+"""Seconds for one look at a session; a server that needs more counts as away."""
+
+
+class RequiredSignIn(Struct):
+    """The fields of `authorization.required` as another server sends them."""
+
+    request_id: str
+    connection: str
+    url: str
+    expires_at: datetime
+    principal: str = ""
+    path: tuple[str, ...] = ()
+    agent: str = ""
+
+
+class EndedSignIn(Struct):
+    """The fields of the events that end a sign-in."""
+
+    request_id: str
+    how: Literal["denied", "failed", "expired", "cancelled", "superseded"] = "denied"
+
+
+Fields = TypeVar("Fields", RequiredSignIn, EndedSignIn)
+
+
+def check_requests(requests: Sequence[Request]) -> None:
+    """Refuse questions that are too many, too large, or cannot be named."""
+    check_number("questions", len(requests))
+    if sum(len(msgspec.json.encode(request)) for request in requests) > MAX_ASKED:
+        raise InvalidServerAnswer(
+            f"the remote agent's questions are larger than {MAX_ASKED:,} bytes, the most that is"
+            " relayed for a call"
+        )
+    for request in requests:
+        check_names(request.request_id, *request.path)
+
+
+def sign_in_of(data: Mapping[str, Any]) -> RequiredSignIn:
+    """Return a sign-in that may be relayed."""
+    sign_in = fields(data, RequiredSignIn)
+    check_names(sign_in.request_id, sign_in.connection, *sign_in.path)
+    if sign_in.principal:
+        check_names(sign_in.principal)
+    if not is_web_address(sign_in.url):
+        raise InvalidServerAnswer(
+            "the remote agent names an address for signing in that is none of the web, which"
+            f" begins with https:// or http://: {visible_line(sign_in.url[:100])!r}"
+        )
+    return sign_in
+
+
+def sign_in_end_of(data: Mapping[str, Any]) -> EndedSignIn:
+    return fields(data, EndedSignIn)
+
+
+def fields(data: Mapping[str, Any], kind: type[Fields]) -> Fields:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidServerAnswer(f"an event of the remote agent cannot be read: {error}") from None
+
+
+def check_number(what: str, number: int) -> None:
+    if number > MAX_REQUESTS:
+        raise InvalidServerAnswer(
+            f"the remote agent has more than {MAX_REQUESTS} {what} open, the most that is relayed"
+            " for a call"
+        )
+
+
+def check_relayed(number: int) -> None:
+    if number > MAX_RELAYED:
+        raise InvalidServerAnswer(
+            f"the remote agent has asked more than {MAX_RELAYED:,} times, the most that is relayed"
+            " for a call"
+        )
+
+
+def check_events(number: int) -> None:
+    if number > MAX_EVENTS:
+        raise InvalidServerAnswer(
+            f"the stream of the remote agent's session has more than {MAX_EVENTS:,} events, the"
+            " most that is read"
+        )
+
+
+def check_names(*names: str) -> None:
+    for name in names:
+        try:
+            check_id("name from the remote agent", name)
+        except InvalidName as error:
+            raise InvalidServerAnswer(error.message) from None
+
+
+def is_web_address(url: str) -> bool:
+    """Whether a text is an address of the web, all of it visible."""
+    if len(url) > MAX_URL or " " in url or visible_line(url) != url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False

@@ -1,0 +1,123 @@
+"""Callers without a key: what they may cost, and what of theirs is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+from front_desk import SECRET, front_desk
+from http_scene import on_a_socket, scene
+
+from outlast.integration.outbox import sign
+from outlast.server import ServerSettings
+
+
+def head(path: str, length: int, *more: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {length}", *more]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+async def status_of(reader: asyncio.StreamReader) -> int:
+    async with asyncio.timeout(60):
+        return int((await reader.readline()).split()[1])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/v1/callbacks/made-up", 410), ("/v1/channels/made-up", 404), ("/v1/sessions", 401)],
+)
+async def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(
+    path: str, expected: int
+) -> None:
+    async with front_desk(worker=None) as desk:
+        settings = ServerSettings(port=0, require_key=True)
+        async with on_a_socket(desk.app, settings) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head(path, 1_000_000))
+
+            assert await status_of(reader) == expected
+            writer.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/channels/desk", "/v1/sessions"])
+async def test_a_body_that_comes_byte_by_byte_is_not_waited_for_to_its_end(path: str) -> None:
+    async with front_desk(worker=None) as desk:
+        settings = ServerSettings(port=0, body_timeout=0.3)
+        async with on_a_socket(desk.app, settings) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head(path, 10_000, "Content-Type: application/json"))
+            answer = asyncio.create_task(status_of(reader))
+            for _ in range(1000):  # each pause is far shorter than what a body may pause
+                writer.write(b" ")
+                if await asyncio.wait([answer], timeout=0.02) != (set(), {answer}):
+                    break
+
+            assert answer.done(), "the server still reads"
+            assert await answer == 408
+            writer.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/channels/desk", "/v1/sessions"])
+async def test_a_request_that_breaks_off_leaves_nothing_in_the_log(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with front_desk(worker=None) as desk, on_a_socket(desk.app) as (_, port):
+        for _ in range(5):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head(path, 100, "Content-Type: application/json") + b"{")
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+        async with desk.bank.caller() as caller:  # what was begun before this is over after it
+            for _ in range(20):
+                await caller.get("/v1/readyz")
+
+    ours = [line for line in caplog.records if line.levelno >= logging.WARNING]
+    assert [line.getMessage() for line in ours] == []
+
+
+BODIES = {
+    "deep": b"[" * 100_000,
+    "deep and whole": b'{"thread": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "a name twice": b'{"thread": "a", "text": "refund 1", "text": "refund 2"}',
+    "many values": b'{"thread": "a", "parts": [' + b"{}," * 100_000 + b"{}]}",
+    "half": b'{"thread": "a"',
+    "a list": b"[]",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_signed_body_that_makes_no_sense_is_refused_and_starts_nothing(name: str) -> None:
+    body = BODIES[name]
+    async with front_desk(worker=None) as desk, desk.bank.caller(peer="203.0.113.9") as caller:
+        headers = sign(SECRET, body, desk.app.clock.now() // 1000, "msg_1")
+
+        code = await caller.refused("POST", "/channels/desk", 422, content=body, headers=headers)
+
+        assert code == "INVALID_MESSAGE"
+        assert await desk.app.sessions() == []
+
+
+async def test_a_picture_comes_through_a_signed_body() -> None:
+    parts = [{"kind": "text", "text": "What is this?"}, {"kind": "image", "data": b"\x00picture"}]
+    async with front_desk(worker=None) as desk:
+        assert (await desk.post("room-7", parts=parts)).status_code == 202
+        [session] = await desk.app.sessions()
+        [message] = [
+            each.record
+            for each in (await desk.app.store.log.read(session.session_id, 0)).entries
+            if each.record.__struct_config__.tag == "delivery.queued"
+        ]
+        assert msgspec.to_builtins(message)["content"][1]["data"] == "AHBpY3R1cmU="
+
+
+async def test_a_callback_that_was_given_out_takes_its_body_and_no_more_of_it() -> None:
+    settings = ServerSettings(port=0, max_callback=1000)
+    async with scene(settings) as bank, bank.caller() as caller:
+        _, path = await bank.hooked(caller)
+
+        refused = await caller.refused("POST", path, 413, content=b"x" * 1001)
+        assert refused == "BODY_TOO_LARGE"
+        await caller.ask("POST", path, 202, json={"paid": True})

@@ -1,0 +1,209 @@
+"""A remote agent's server that turned evil: bounded in all that it shows, and the call ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+from client_wire import EVENTS, HEAD, a_client, chunk, shown, stream
+from http_scene import FAST
+from remote_scene import boss, until
+from webhook_receiver import Post, Receiver, Reply
+
+from outlast import Outlast, Session
+from outlast.core.event import encode
+from outlast.errors import InvalidServerAnswer
+from outlast.integration.remote import limit
+from outlast.integration.remote.limit import MAX_REQUESTS, is_web_address
+
+INSTANT = "2099-01-31T12:00:00.000Z"
+RECEIPT = {"session_id": "ses_1", "delivery_id": "dlv_1", "lane": "main", "offset": 2}
+
+
+def question(number: int, **fields: Any) -> dict[str, Any]:
+    asked = {"request_id": f"req_{number}", "session_id": "ses_1", "kind": "question"}
+    asked |= {"prompt": "Which?", "options": [], "allow_freeform": True}
+    return asked | fields
+
+
+def session(wait: str = "request", **fields: Any) -> bytes:
+    """A session there that waits, as its server shows it."""
+    found = json.loads(shown(status="waiting").body)
+    waits = [{"lane": "main", "status": "waiting", "wait": [wait]}]
+    return json.dumps(found | {"mode": "task", "waits": waits} | fields).encode()
+
+
+def required(**fields: Any) -> bytes:
+    data = {"request_id": "aut_1", "connection": "github", "expires_at": INSTANT}
+    event = {"offset": 3, "type": "authorization.required", "at": INSTANT, "lane": "main"}
+    return json.dumps({**event, "version": 1, "data": data | fields}).encode() + b"\n"
+
+
+class EvilServer:
+    """Starts any session, and shows it as it is told to."""
+
+    def __init__(self, info: Reply, stream: Reply | None = None) -> None:
+        self.info, self.stream = info, stream or Reply(404)
+        self.ended = False
+
+    def __call__(self, post: Post) -> Reply:
+        if post.method == "GET":
+            return self.stream if "/stream" in post.path else self.info
+        self.ended = self.ended or post.path.endswith("/end")
+        return Reply(body=json.dumps(RECEIPT).encode())
+
+
+@asynccontextmanager
+async def asking(evil: EvilServer) -> AsyncIterator[Session[Any]]:
+    """A session of an app that has asked a remote agent of this server."""
+    async with Receiver(evil) as server:
+        agent = boss(f"http://127.0.0.1:{server.port}", "go", poll=0.05, timeout=5)
+        async with Outlast([agent], store="memory://", worker=FAST) as app:
+            yield await app.start("boss", "go")
+
+
+async def failure_of(evil: EvilServer) -> str:
+    """Return why a call of an evil server failed, after which its caller goes on."""
+    async with asking(evil) as asked:
+        result = await asked.wait()
+        assert result.status == "completed"
+        events = [event async for event in asked.events(follow=False)]
+        assert not [e for e in events if e.type in ("request.opened", "authorization.required")]
+        [failed] = [event for event in events if event.type == "subagent.failed"]
+        assert evil.ended
+        return f"{failed.data['error']['code']}: {failed.data['error']['message']}"
+
+
+def stream_of(*lines: bytes, repeats: bytes = b"") -> Reply:
+    end = b"" if repeats else chunk(b"")
+    raw = HEAD + b"".join(map(chunk, lines)) + end
+    return Reply(raw=raw, repeats=chunk(repeats) if repeats else b"")
+
+
+def bombs() -> dict[str, tuple[EvilServer, str]]:
+    asks = session("authorization")
+    plain = Reply(body=asks)
+    packed = Reply(headers=(("content-encoding", "gzip"),), body=gzip.compress(session()))
+    many = [question(n) for n in range(MAX_REQUESTS + 1)]
+    large = [question(1, prompt="x" * 5_000_000)]
+    sign_ins = [required(request_id=f"aut_{n}", url="https://x.example") for n in range(60)]
+    counted = [line.replace(b'"offset": 3', b'"offset": %d' % n) for n, line in enumerate(sign_ins)]
+    return {
+        "a gzip bomb": (EvilServer(packed), "compresses"),
+        "an answer without end": (
+            EvilServer(Reply(raw=HEAD.replace(b"x-ndjson", b"json"), repeats=chunk(b" " * 65536))),
+            "larger than",
+        ),
+        "too many questions": (EvilServer(Reply(body=session(requests=many))), "questions open"),
+        "large questions": (
+            EvilServer(Reply(body=session(requests=large))),
+            "questions are larger",
+        ),
+        "a name with a line end": (
+            EvilServer(Reply(body=session(requests=[question(1, request_id="req_\n1")]))),
+            "cannot be seen",
+        ),
+        "a stream that repeats": (
+            EvilServer(plain, stream_of(repeats=required(url="https://x.example") * 200)),
+            "for ever",
+        ),
+        "a line without end": (EvilServer(plain, stream_of(repeats=b"x" * 65536)), "larger than"),
+        "sign-ins without end": (EvilServer(plain, stream_of(*counted)), "sign-ins open"),
+        "a script for an address": (
+            EvilServer(plain, stream_of(required(url="javascript:alert(document.cookie)"))),
+            "none of the web",
+        ),
+        "an address that is a number": (EvilServer(plain, stream_of(required(url=7))), "be read"),
+    }
+
+
+@pytest.mark.parametrize("name", list(bombs()))
+async def test_what_is_too_much_or_unknown_ends_the_call_and_is_not_relayed(name: str) -> None:
+    evil, why = bombs()[name]
+    failure = await failure_of(evil)
+    assert failure.startswith("INVALID_SERVER_ANSWER: ")
+    assert why in failure
+
+
+async def test_a_server_that_asks_ever_anew_ends_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limit, "MAX_RELAYED", 3)
+    evil, asked = EvilServer(Reply(404)), count()
+
+    def answers(post: Post) -> Reply:
+        evil.info = Reply(body=session(requests=[question(next(asked))]))
+        return evil(post)
+
+    async with Receiver(answers) as server:
+        agent = boss(f"http://127.0.0.1:{server.port}", "go", poll=0.01, timeout=5)
+        async with Outlast([agent], store="memory://", worker=FAST) as app:
+            held = await app.start("boss", "go")
+            failed = await until(app, held, "subagent.failed")
+            types = [e.type async for e in held.events(follow=False)]
+            assert types.count("request.opened") <= 3 + MAX_REQUESTS
+            assert "asked more than 3 times" in failed.data["error"]["message"]
+    assert evil.ended
+
+
+@pytest.mark.parametrize("kind", ["authorization", "webhook", "child", "callback"])
+async def test_a_kind_that_is_not_known_is_not_relayed(kind: str) -> None:
+    evil = EvilServer(Reply(body=session(requests=[question(1, kind=kind)])))
+    async with asking(evil) as asked:
+        async for event in asked.events():
+            if event.type == "session.waiting":
+                break
+        assert await asked.requests() == ()
+        await asked.cancel()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_good"),
+    [
+        ("https://login.example/authorize?state=1", True),
+        ("http://127.0.0.1:8000/x", True),
+        ("javascript:alert(1)", False),
+        ("JAVASCRIPT:alert(1)//https://x.example", False),
+        ("data:text/html,x", False),
+        ("file:///etc/passwd", False),
+        ("//x.example", False),
+        ("https://", False),
+        ("https://x.example/\u202e", False),
+        ("https://x.example/\n", False),
+        ("https://[x/", False),
+        ("https://x.example/" + "a" * 9000, False),
+    ],
+)
+def test_only_addresses_of_the_web_are_relayed(url: str, is_good: bool) -> None:
+    assert is_web_address(url) == is_good
+
+
+# The client itself
+
+
+async def test_a_client_asks_for_nothing_compressed() -> None:
+    seen: list[str] = []
+
+    def answers(post: Post) -> Reply:
+        seen.append(post.headers["accept-encoding"])
+        return Reply(raw=stream(post)) if "/stream" in post.path else shown()
+
+    async with a_client(answers) as held:
+        await held.info()
+        assert [event.offset async for event in held.events()] == [e.offset for e in EVENTS]
+    assert set(seen) == {"identity"}
+
+
+async def test_a_client_takes_no_more_than_it_is_told_to() -> None:
+    async with a_client(lambda post: shown(), max_answer=100) as held:
+        with pytest.raises(InvalidServerAnswer, match="larger than 100 bytes"):
+            await held.info()
+    long = HEAD + chunk(encode(EVENTS[1]) + b"x" * 500)
+    async with a_client(lambda post: Reply(raw=long), max_answer=100) as held:
+        with pytest.raises(InvalidServerAnswer, match="a line of a stream"):
+            [event async for event in held.events()]

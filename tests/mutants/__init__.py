@@ -1,0 +1,1 @@
+"""Small changes of the code that some test has to notice: `make mutants`."""
