@@ -21,7 +21,11 @@ class Action(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CallModel(Action, frozen=True, kw_only=True):
-    """Ask the model. `delivery` starts a turn with that message, `joins` adds others to it."""
+    """Ask the model. `delivery` starts a turn with that message, `joins` adds others to it.
+
+    One that `probes` asks a provider that fails others' calls, to find out whether it still does:
+    the engine puts that in, which knows whose turn it is.
+    """
 
     is_effect: ClassVar[bool] = True
 
@@ -36,6 +40,7 @@ class CallModel(Action, frozen=True, kw_only=True):
     aborts: int = 0
     keeps: bool = False
     running: bool = False
+    probes: bool = False
 
 
 class Start(Struct, frozen=True, gc=False):
@@ -167,13 +172,17 @@ class FailSession(Action, frozen=True, kw_only=True):
 
 
 class Park(Action, frozen=True, kw_only=True):
-    """Give the lane back until something of `wait` is here, or until a time."""
+    """Give the lane back until something of `wait` is here, or until a time.
+
+    With `keeps_permits` a call of it stands in the line of a limit, and keeps its place there.
+    """
 
     is_rest: ClassVar[bool] = True
 
     wait: tuple[str, ...]
     requests: tuple[str, ...] = ()
     until: int = 0
+    keeps_permits: bool = False
 
 
 AnyAction = (

@@ -398,8 +398,9 @@ def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -
     `others`: a `limit` without a place, or a `key` that another call has. There is no hint that a
     key is free: it is looked at again after half a second, and then when as long has passed again.
     """
+    in_line = "limit" in others
     if lane.turn is None:
-        return Park(wait=others, until=in_time(lane, again_at))
+        return Park(wait=others, until=in_time(lane, again_at), keeps_permits=in_line)
     if "key" in others:
         waited = now - lane.turn.since if lane.waiting else 0
         again_at = earliest(again_at, now + min(max(waited, KEY_POLL), LONGEST_KEY_POLL))
@@ -407,7 +408,19 @@ def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -
         wait=(*others, *waits(lane.turn)),
         requests=questions(lane.turn),
         until=in_time(lane, wake_at(lane.turn, now, again_at)),
+        keeps_permits=in_line,
     )
+
+
+def rest_for_provider(lane: Lane, policy: Policy, again_at: int = 0) -> Park:
+    """Rest in the line of a provider that is away, until a time or the end of patience.
+
+    Without a time it is another lane's turn to ask, and this one is woken.
+    """
+    assert lane.outage is not None
+    over = lane.outage.since + policy.provider_patience
+    until = in_time(lane, earliest(over, again_at))
+    return Park(wait=(PROVIDER,), until=until, keeps_permits=True)
 
 
 def waits(turn: Turn) -> tuple[str, ...]:

@@ -260,13 +260,15 @@ def model_retrying(turn: Turn, e: r.ModelRetrying) -> Turn:
 
 
 def provider_unavailable(lane: Lane, e: r.ProviderUnavailable) -> Lane:
-    return parked(replace(lane, outage=Outage(e.since, e.error, blocked=e.blocked)), e.not_before)
+    outage = Outage(e.since, e.error, attempts=int(e.asked), blocked=e.blocked)
+    return parked(replace(lane, outage=outage), e.not_before)
 
 
 def provider_still_unavailable(lane: Lane, e: r.ProviderStillUnavailable) -> Lane:
     assert lane.outage is not None
     before = lane.outage
-    outage = replace(before, error=e.error, attempts=before.attempts + 1, blocked=e.blocked)
+    attempts = before.attempts + e.asked
+    outage = replace(before, error=e.error, attempts=attempts, blocked=e.blocked)
     return parked(replace(lane, outage=outage), e.not_before)
 
 

@@ -340,9 +340,9 @@ def tried_again(
             error=result.error,
             not_before=not_before,
             blocked=blocked,
+            asked=result.is_asked,
         )
-    is_soon = not blocked and result.retry_after <= policy.longest_sleep
-    if is_soon and model.failed + 1 < policy.max_attempts:
+    if is_tried_soon(model, result, policy):
         return r.ModelRetrying(
             call_id=model.call_id,
             attempt=model.attempt,
@@ -357,7 +357,15 @@ def tried_again(
         not_before=not_before,
         since=since,
         blocked=blocked,
+        asked=result.is_asked,
     )
+
+
+def is_tried_soon(model: ModelCall, failed: ModelFailed, policy: Policy) -> bool:
+    """Say whether a call that failed is made again in this worker, before its lane parks."""
+    if failed.kind == "blocked" or failed.is_away or failed.retry_after > policy.longest_sleep:
+        return False
+    return model.failed + 1 < policy.max_attempts
 
 
 def provider_answers(lane: Lane, turn: Turn, now: int) -> Iterator[AnyRecord]:

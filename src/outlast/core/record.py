@@ -282,7 +282,8 @@ class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unava
     """The model cannot be had for now: the lane waits and tries again from time to time.
 
     Said once, however often it is tried before the model answers. `blocked`: time alone will not
-    mend it (a rejected key, a model that is not there), somebody has to.
+    mend it (a rejected key, a model that is not there), somebody has to. Not `asked`: the error is
+    what other sessions were told, and this attempt was spared.
     """
 
     call_id: str
@@ -291,10 +292,11 @@ class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unava
     not_before: int
     since: int
     blocked: bool = False
+    asked: bool = True
 
 
 class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.still_unavailable"):
-    """Another attempt failed while the model cannot be had."""
+    """Another attempt failed while the model cannot be had, or was spared (not `asked`)."""
 
     internal: ClassVar[bool] = True
 
@@ -303,6 +305,7 @@ class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.
     error: Failure
     not_before: int
     blocked: bool = False
+    asked: bool = True
 
 
 class ProviderAvailable(Record, frozen=True, kw_only=True, tag="provider.available"):

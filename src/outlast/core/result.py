@@ -77,13 +77,19 @@ class Answered(Struct, frozen=True, gc=False):
 
 
 class ModelFailed(Struct, frozen=True, gc=False):
-    """The model call failed. `kind`: transient, blocked, recoverable or structural."""
+    """The model call failed. `kind`: transient, blocked, recoverable or structural.
+
+    `is_away`: the provider fails other calls too, so that this one is not tried again soon; one
+    that is not even `is_asked` was not made because of that.
+    """
 
     error: Failure
     kind: str
     retry_after: int = 0
     backoff: int = 0
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
+    is_asked: bool = True
+    is_away: bool = False
 
 
 class SliceUpdate(Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from outlast.core.action import CallModel, Start
+from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
@@ -131,6 +132,10 @@ class Executor(Protocol):
 
     def tool_timeouts(self, tool: str) -> CallTimeouts:
         """Return how long a tool may run."""
+        ...
+
+    def provider_of(self, lane: Lane) -> Provider | None:
+        """Return the provider that the lane asks next; None where it must not be waited for."""
         ...
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:

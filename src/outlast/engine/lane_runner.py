@@ -35,7 +35,7 @@ from outlast.core.action import (
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
 from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
-from outlast.core.outcome import opening, outcome
+from outlast.core.outcome import is_tried_soon, opening, outcome
 from outlast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import (
     Answered,
@@ -59,6 +59,7 @@ from outlast.engine.coalesce import DeltaStream
 from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import LaneStale, insist
 from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.provider_breaker import ProviderBreakers
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.start_gate import StartGate, takes_key
 from outlast.errors import NotEncodable, OutlastError
@@ -99,6 +100,7 @@ class LaneRunner:
         clock: Clock,
         settings: WorkerSettings,
         until_confirmed: Callable[[], Awaitable[None] | None],
+        breakers: ProviderBreakers,
         session_bytes: int = 0,
     ) -> None:
         self.lane = lane
@@ -108,7 +110,8 @@ class LaneRunner:
         self._clock = clock
         self._settings = settings
         self._until_confirmed = until_confirmed
-        self._gate = StartGate(lane, executor, store, clock, session_bytes)
+        self._breakers = breakers
+        self._gate = StartGate(lane, executor, store, clock, breakers, session_bytes)
         self._tasks = CallTasks(
             clock, seconds(settings.stop_grace), lane.folds.wakeup, self._timed_out
         )
@@ -240,6 +243,8 @@ class LaneRunner:
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.latest()  # the pause before a further attempt counts from here
         for result in results:
+            if isinstance(result, Answered | ModelFailed):
+                result = await self._told_of(result)
             if isinstance(result, Returned) and is_contended(result):
                 if not (other := await self._attempt(action, result, now)):
                     continue
@@ -254,6 +259,21 @@ class LaneRunner:
             if isinstance(result, ToolWaits):
                 for child in result.children:
                     self.lane.start(child)
+
+    async def _told_of(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
+        """Let the provider's breaker know, and the result have what that knows."""
+        provider = self._executor.provider_of(self.lane.folds.state)
+        if provider is None or not self._breakers.concerns(provider, result):
+            return result
+        lane = self.lane.folds.state
+        assert lane.turn is not None
+        assert lane.turn.model is not None
+        parks = isinstance(result, ModelFailed) and (
+            lane.outage is not None or not is_tried_soon(lane.turn.model, result, self._policy)
+        )
+        return await self._breakers.note(
+            provider, result, lane.session, lane.turn.model.call_id, parks=parks
+        )
 
     def _without_unstorable(self, action: AnyAction, result: Result, now: int) -> Result:
         """Say of each tool whose end cannot be written down that its outcome is unknown.
@@ -403,6 +423,10 @@ class LaneRunner:
 
     async def _ask_model(self, action: CallModel, running: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
+        provider = self._executor.provider_of(self.lane.folds.state)
+        if not action.probes and (away := await self._breakers.find_away(provider)):
+            running.end()
+            return away
 
         def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
             nonlocal stream
@@ -410,6 +434,8 @@ class LaneRunner:
                 return
             running.show_life()
             if delta is not None:
+                if action.probes and provider and stream is None:
+                    self._breakers.hear(provider)
                 stream = stream or DeltaStream(self.lane, running, seconds(self._settings.flush))
                 stream.add(delta)
 

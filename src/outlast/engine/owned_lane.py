@@ -271,7 +271,7 @@ class OwnedLane:
         async with self.lock:
             if self.folds.head != decided_at:
                 return False  # folded in with a commit that was under way: decide anew
-            awaits_permit = "limit" in park.wait
+            awaits_permit = park.keeps_permits
             parting = CommitDraft()
             parting.add(opening(self.folds.state, park, self.date()))
             # A lane that rests has no call that could use a permit; only one that waits for a

@@ -28,7 +28,7 @@ from outlast.core.action import (
     Start,
     TakeReply,
 )
-from outlast.core.decide import rest_for, session_too_large, workers_lost
+from outlast.core.decide import rest_for, rest_for_provider, session_too_large, workers_lost
 from outlast.core.lane import OpenCall
 from outlast.core.limit import Bound
 from outlast.core.record import AnyRecord, Failure, IdempotencyKey
@@ -36,6 +36,7 @@ from outlast.core.request import changed_call
 from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.provider_breaker import ProviderBreakers
 from outlast.store import EffectClaim, Store
 
 CLOSING = (
@@ -64,13 +65,16 @@ class StartGate:
         executor: Executor,
         store: Store,
         clock: Clock,
+        breakers: ProviderBreakers,
         session_bytes: int = 0,
     ) -> None:
         self._lane = lane
         self._executor = executor
         self._store = store
         self._clock = clock
+        self._breakers = breakers
         self._session_bytes = session_bytes
+        self._line: tuple[Bound, ...] = ()
         self._slots: dict[str, CallSlot] = {}
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
@@ -82,6 +86,8 @@ class StartGate:
             self.leave_slots(but=ids_of(found) if found else ())
         if isinstance(found, RunTools):
             found = self._with_slots(found)
+        if isinstance(found, CallModel) and not found.running and self._lane.folds.state.outage:
+            found = await self._past_breaker(found)
         if found is None or not (bounds := self._bounds(found)):
             return found
         permitted = await self._as_permitted(found, bounds)
@@ -200,6 +206,34 @@ class StartGate:
         unlimited = [each for each in self._waiting_for_slots if not self._limits(each)]
         self.leave_slots(but={*ids_of(action), *unlimited})
 
+    # Calls that must wait for a provider
+
+    async def _past_breaker(self, action: CallModel) -> CallModel | Park:
+        """Let a call that waits for its provider stand in line while that is away.
+
+        The first in line is the probe. It keeps its place until the provider may be asked again,
+        and no longer: another call's question may be the one that is answered.
+        """
+        lane = self._lane.folds.state
+        is_parked = lane.turn and lane.turn.model and lane.turn.model.parked
+        provider = self._executor.provider_of(lane)
+        if not is_parked or provider is None:
+            return action
+        breaker = await self._breakers.look(provider)
+        if breaker is None or not breaker.is_open:
+            if self._lane.has_permit(action.call_id):
+                await self._breakers.leave_line(provider)
+            return action
+        permits = await self._lane.acquire({action.call_id: (breaker.bound,)})
+        if not permits[action.call_id].granted:
+            return rest_for_provider(lane, self._executor.policy)
+        # The probe before this one may have failed just now, in another worker.
+        breaker = await self._breakers.look(provider, fresh=True)
+        if breaker and breaker.next_at > self._lane.earliest():
+            return rest_for_provider(lane, self._executor.policy, breaker.next_at)
+        self._line = (breaker.bound,) if breaker else ()
+        return replace(action, probes=True)
+
     # Calls that must wait for a permit
 
     async def _as_permitted(
@@ -227,7 +261,9 @@ class StartGate:
         match action:
             case CallModel(running=False):
                 bounds = self._executor.bounds_of_model(starts_turn=bool(action.delivery))
-                return {action.call_id: bounds} if bounds else {}
+                # What a call asks for is all that it keeps: a probe asks for its place again.
+                line = self._line if action.probes else ()
+                return {action.call_id: (*line, *bounds)} if bounds else {}
             case RunTools(start=start) if start:
                 found: dict[str, tuple[Bound, ...]] = {}
                 for begin in start:

@@ -27,6 +27,7 @@ from outlast.engine.maintenance import (
     StalePermitReaper,
 )
 from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.provider_breaker import ProviderBreakers
 from outlast.engine.service import Service, ServiceLoop
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreError
@@ -108,6 +109,7 @@ class Worker:
         self._counters = WorkerCounters(store.counts, counts)
         self._most = {n: e.policy.at_once for n, e in executors.items() if e.policy.at_once}
         self._lane_cache = LaneCache(settings.lane_cache)
+        self._breakers = ProviderBreakers(store, clock)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
@@ -185,6 +187,7 @@ class Worker:
         for runner in self._running():
             runner.stop()
         await self._until_handed_back()
+        self._breakers.close()
         if self._lease_keeper:
             await self._lease_keeper.end()
 
@@ -360,6 +363,7 @@ class Worker:
                 self._clock,
                 self._settings,
                 self._confirmation,
+                self._breakers,
                 self._session_bytes,
             )
             self._runners[claim.session_id][claim.lane] = runner

@@ -57,6 +57,14 @@ class LimitStore(Protocol):
         """
         ...
 
+    async def resize(self, name: str, concurrency: int) -> int:
+        """Let so many calls at once hold a permit under a limit, whatever those that wait asked.
+
+        Makes the lanes ready whose calls hold a permit or can have one now. Returns how many calls
+        wait, with those that can have one.
+        """
+        ...
+
     async def skip_stale(self, timeout: int) -> int:
         """Skip waiting calls that could have a permit and do not ask for it; return how many.
 

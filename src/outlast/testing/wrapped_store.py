@@ -235,6 +235,9 @@ class WrappedLimit(Wrapper):
     async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self.inner.limit.acquire(requests)
 
+    async def resize(self, name: str, concurrency: int) -> int:
+        return await self.inner.limit.resize(name, concurrency)
+
     async def skip_stale(self, timeout: int) -> int:
         return await self.inner.limit.skip_stale(timeout)
 

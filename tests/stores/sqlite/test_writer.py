@@ -230,7 +230,7 @@ async def test_the_log_is_moved_into_the_file_when_it_is_large(
     before, log = size_of(path), path.with_name("outlast.db-wal")
     for number in range(2000):
         await write(store, commit(claim, delta(f"{number:x}" * 100), number=number))
-        assert log.stat().st_size < 4 * 1024 * 1024
+        assert log.stat().st_size < 8 * 1024 * 1024  # it would be 10 MiB by the end
     assert size_of(path) > before
     await store.close()
 

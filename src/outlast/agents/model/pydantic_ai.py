@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from outlast.agents.agent import Agent
 from outlast.agents.model.client import (
@@ -119,6 +120,12 @@ class ProviderModel:
         return self._given if isinstance(self._given, str) else self._given.model_id
 
     @property
+    def address(self) -> str:
+        """Where the provider is, as far as that is known; without what may be secret in it."""
+        model = self._built or self._given
+        return "" if isinstance(model, str) else plain_address(getattr(model, "base_url", "") or "")
+
+    @property
     def can_stream(self) -> bool:
         """Whether the model gives its answers in pieces; if not, it is asked for whole ones."""
         return isinstance(self._given, str) or can_stream(self._given)
@@ -183,6 +190,13 @@ class ProviderModel:
             if self._built is None or self._loop is not loop:
                 self._built, self._loop, self._entered = build(self._given), loop, None
             return self._built
+
+
+def plain_address(url: str) -> str:
+    """Return the host of a URL: who asks it, and how, may be secret."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.hostname}{port}" if parts.hostname else ""
 
 
 def can_stream(model: Model) -> bool:

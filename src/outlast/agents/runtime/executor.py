@@ -23,6 +23,7 @@ from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
+from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
@@ -79,6 +80,12 @@ class AgentExecutor:
     @property
     def model_timeouts(self) -> CallTimeouts:
         return self._timeouts
+
+    def provider_of(self, lane: Lane) -> Provider | None:
+        # A client of its own may not know where its provider is.
+        address = getattr(self._client, "address", "")
+        is_awaited = self.policy.provider_patience > 0
+        return Provider(self._agent.name, self._client.name, address) if is_awaited else None
 
     def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
         return self._bounds_of_turn if starts_turn else self._bounds_of_call

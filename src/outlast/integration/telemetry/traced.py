@@ -78,6 +78,7 @@ class TracedExecutor:
         self.policy = executor.policy
         self.model_timeouts = executor.model_timeouts
         self.tool_timeouts = executor.tool_timeouts
+        self.provider_of = executor.provider_of
         self.bounds_of_model = executor.bounds_of_model
         self.bounds_of_tool = executor.bounds_of_tool
         self.key_of_tool = executor.key_of_tool

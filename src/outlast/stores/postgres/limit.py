@@ -17,7 +17,7 @@ from outlast.stores.postgres.writer import Hints
 GRANTED = Permit(granted=True)
 
 _decode = msgspec.json.Decoder(tuple[list[list[Any]], list[str]]).decode
-_decode_skipped = msgspec.json.Decoder(tuple[int, list[str]]).decode
+_decode_woken = msgspec.json.Decoder(tuple[int, list[str]]).decode
 
 
 class PostgresLimit:
@@ -31,12 +31,20 @@ class PostgresLimit:
         found: list[Permit | Refused] = await self._access.parts().writer.submit(item)
         return found
 
+    async def resize(self, name: str, concurrency: int) -> int:
+        parts, named = self._access.parts(), {"name": name, "concurrency": concurrency}
+        [(text,)] = await parts.ungrouped.ask(self._access.queries["resize_limit"].bind(named))
+        waiting, woken = _decode_woken(text)
+        if woken:
+            parts.notifier.tell(dict.fromkeys(woken, True))
+        return waiting
+
     async def skip_stale(self, timeout: int) -> int:
         parts, named = self._access.parts(), {"timeout": timeout}
         if not await self._access.ask("has_overdue", named):
             return 0
         [(text,)] = await parts.ungrouped.ask(self._access.queries["skip_stale"].bind(named))
-        skipped, woken = _decode_skipped(text)
+        skipped, woken = _decode_woken(text)
         if woken:
             parts.notifier.tell(dict.fromkeys(woken, True))
         return skipped

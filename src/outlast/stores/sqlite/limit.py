@@ -24,6 +24,10 @@ class SqliteLimit:
     async def acquire(self, requests: Sequence[PermitRequest]) -> Sequence[Permit | Refused]:
         return await self._access.write_all(write_requests, requests)
 
+    async def resize(self, name: str, concurrency: int) -> int:
+        (waiting,) = await self._access.write(partial(resize, name=name, concurrency=concurrency))
+        return int(waiting)
+
     async def skip_stale(self, timeout: int) -> int:
         if not await self._access.read(lambda db: find_overdue(db, timeout)):
             return 0
@@ -117,6 +121,17 @@ def wake_those_with_a_place(db: Database, limits: Iterable[str]) -> None:
         for pid, lid, session_id in with_a_place(db, name):
             db.run("expect_permit", {"pid": pid, "at": db.clock.now()})
             wake(db, lid, session_id)
+
+
+def resize(db: Database, name: str, concurrency: int) -> int:
+    """Change how many calls may hold a permit at once, and wake those that hold or can have one."""
+    db.run("resize_limit", {"name": name, "most": concurrency})
+    for lid, session_id in db.all("permit_holders", {"name": name}):
+        wake(db, lid, session_id)
+    wake_those_with_a_place(db, [name])
+    places = db.one("places", {"name": name})
+    assert places is not None
+    return int(places[1])
 
 
 def wake(db: Database, lid: int, session_id: str) -> None:

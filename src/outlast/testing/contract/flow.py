@@ -368,6 +368,31 @@ class FlowContract(Subject):
         tenants = [claim.tenant for claim in began[1:5]]
         assert tenants in (["large", "small"] * 2, ["small", "large"] * 2)
 
+    async def test_a_limit_that_is_widened_wakes_as_many_more_as_have_a_place(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, *others = await start_some(store, clock, 4)
+        for claim in (first, *others):
+            await ask_to_begin(store, claim)
+        for claim in (first, *others):
+            await write(store, park(claim, awaits_permit=True))
+        assert not await store.work.claim("w1", 10)
+
+        assert await store.limit.resize(ONE.name, 3) == 3
+        ready = await store.work.claim("w1", 10)
+        holder, *woken = sorted(claim.session_id for claim in ready)
+        assert [holder, *woken] == sorted(c.session_id for c in (first, *others[:2]))
+        three = Bound(ONE.name, concurrency=3)
+        assert [await ask_to_begin(store, claim, three) for claim in ready] == [GRANTED] * 3
+
+    async def test_a_limit_that_nobody_waits_for_can_be_resized(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        (holder,) = await start_some(store, clock, 1)
+        await ask_to_begin(store, holder)
+        assert await store.limit.resize(ONE.name, 7) == 0
+        assert await store.limit.resize("mutex:unheard-of", 1) == 0
+
     async def test_who_does_not_come_for_his_place_is_passed_by(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -206,6 +206,10 @@ class SimulatedConnection(WrappedStore):
     async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
         return await self._send(lambda: self.inner.work.find_dead(), self._read_fault())
 
+    async def resize(self, name: str, concurrency: int) -> int:
+        fault = self._fault_plan.first(["permit lost", "permit unacknowledged"])
+        return await self._send(lambda: self.inner.limit.resize(name, concurrency), fault)
+
     async def skip_stale(self, timeout: int) -> int:
         return await self._send(lambda: self.inner.limit.skip_stale(timeout), self._read_fault())
 

@@ -398,3 +398,50 @@ BEGIN
     RETURN jsonb_build_array(passed, woken);
 END
 $$;
+
+-- Change how many calls may hold a permit at once under a limit, for those that wait; wake the lanes
+-- of the calls that hold one or can have one now. Returns how many wait, and the sessions of the lanes
+-- that were woken.
+CREATE OR REPLACE FUNCTION outlast.resize_limit(limit_name text, concurrency integer) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off
+AS $$
+DECLARE
+    now bigint := outlast.now_ms();
+    waiting bigint;
+    woken jsonb;
+BEGIN
+    PERFORM outlast.lock_limits(jsonb_build_array(limit_name), '[]');
+    UPDATE outlast.limits AS m SET most = concurrency WHERE m.name = limit_name;
+    UPDATE outlast.permits AS p
+       SET most = concurrency
+     WHERE p.name = limit_name AND NOT p.held AND NOT p.absent;
+    GET DIAGNOSTICS waiting = ROW_COUNT;
+    WITH
+        holders AS (
+            SELECT DISTINCT p.tenant, p.sid, p.lane
+              FROM outlast.permits AS p
+             WHERE p.name = limit_name AND p.held AND NOT p.absent
+        ),
+        free AS (
+            SELECT l.tenant, l.sid, l.lane
+              FROM holders AS h
+              JOIN outlast.lanes AS l
+                ON l.tenant = ANY (ARRAY[h.tenant]) AND l.sid = h.sid AND l.lane = h.lane
+               FOR NO KEY UPDATE OF l SKIP LOCKED
+        ),
+        ready AS (
+            UPDATE outlast.lanes AS l
+               SET ready_at = least(l.ready_at, now)
+              FROM free AS f
+             WHERE l.tenant = ANY (ARRAY[f.tenant]) AND l.sid = f.sid AND l.lane = f.lane
+        )
+    SELECT coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO woken
+      FROM holders AS h
+      JOIN outlast.sessions AS s ON s.tenant = ANY (ARRAY[h.tenant]) AND s.sid = h.sid;
+    woken := woken || outlast.wake_grantable(ARRAY[limit_name]);
+    RETURN jsonb_build_array(waiting, woken);
+END
+$$;

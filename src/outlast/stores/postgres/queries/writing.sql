@@ -30,6 +30,9 @@ SELECT 1
 -- name: skip_stale
 SELECT outlast.skip_stale(:timeout)::text;
 
+-- name: resize_limit
+SELECT outlast.resize_limit(:name, :concurrency)::text;
+
 -- name: set_here
 -- For this transaction only.
 SELECT set_config(:name, :value, true);

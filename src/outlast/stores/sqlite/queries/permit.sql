@@ -84,6 +84,16 @@ SELECT w.pid, w.lid, s.id, w.place - 1
  WHERE w.pid = :pid
     OR (w.most > 0 AND w.place + (SELECT coalesce(sum(calls), 0) FROM holding) <= w.most);
 
+-- name: resize_limit
+UPDATE outlast_permits SET most = :most WHERE name = :name AND held = 0;
+
+-- name: permit_holders
+SELECT DISTINCT p.lid, s.id
+  FROM outlast_permits AS p
+  JOIN outlast_lanes AS l ON l.lid = p.lid
+  JOIN outlast_sessions AS s ON s.sid = l.sid
+ WHERE p.name = :name AND p.held = 1;
+
 -- name: expect_permit
 -- A call has a place, or was told a time to ask again.
 UPDATE outlast_permits SET expected_at = :at WHERE pid = :pid AND expected_at IS NULL;

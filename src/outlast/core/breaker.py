@@ -1,0 +1,135 @@
+"""The circuit breaker of a provider: how it opens, is probed and closes again.
+
+Owns the rules, as pure functions of a `Breaker`; no `Breaker` is a provider that answers. One that
+is open lets `group` model calls at once through, one at first: the probe. Each group that is
+answered makes way for one of twice its size. Refuses to know where breakers are kept
+(`engine/provider_breaker.py`) and how calls stand in line (the store's topic `limit`).
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.core.limit import Bound
+from outlast.core.policy import MINUTE, SECOND
+from outlast.core.record import Failure
+from outlast.core.result import ModelFailed
+
+OPENS_AT = 3
+"""How many failures in a row open a breaker, of as many calls or of one that is given up for now:
+one call may fail by its own fault, and may be tried a few times first."""
+FIRST_PAUSE, LONGEST_PAUSE = 4 * SECOND, MINUTE
+
+BreakerState = Literal["failing", "open", "recovering"]
+
+
+class Provider(Struct, frozen=True, gc=False):
+    """A model as one agent asks it, at the address of the provider, where that is known."""
+
+    agent: str
+    model: str
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its breaker, and of the limit under which calls wait for it.
+
+        Unambiguous: no name of an agent and no address has a blank in it.
+        """
+        return f"provider:{self.agent} {self.address} {self.model}"
+
+
+class Breaker(Struct, frozen=True, gc=False, kw_only=True):
+    """A provider that has not answered `since` then, in `failures` in a row.
+
+    While it `is_open`, calls stand in line. `probes` of them have failed since then; the next may
+    ask at `next_at`, and at once as many as are in the `group`, of which `answered` have been
+    answered. `blocked`: time alone will not mend it.
+    """
+
+    provider: Provider
+    since: int
+    error: Failure
+    failures: int
+    is_open: bool
+    next_at: int
+    probes: int = 0
+    blocked: bool = False
+    group: int = 1
+    answered: int = 0
+
+    @property
+    def state(self) -> BreakerState:
+        if not self.is_open:
+            return "failing"
+        return "open" if self.group == 1 else "recovering"
+
+    @property
+    def bound(self) -> Bound:
+        """The limit in whose line the calls stand."""
+        return Bound(self.provider.name, concurrency=self.group)
+
+
+class FailuresInARow(Struct, frozen=True, gc=False):
+    """How often a provider has failed since it last answered, and in which calls."""
+
+    count: int = 0
+    calls: frozenset[tuple[str, str]] = frozenset()
+
+    def with_call(self, session_id: str, call_id: str) -> "FailuresInARow":
+        """Return them with one more; only as many calls are told apart as matter."""
+        calls = self.calls if len(self.calls) >= OPENS_AT else self.calls | {(session_id, call_id)}
+        return FailuresInARow(self.count + 1, calls)
+
+    def open_breaker(self, *, parks: bool) -> bool:
+        """Say whether they are enough, the last of a call that `parks` or is tried again soon."""
+        return len(self.calls) >= OPENS_AT or (parks and self.count >= OPENS_AT)
+
+
+def after_failure(
+    breaker: Breaker | None,
+    provider: Provider,
+    failed: ModelFailed,
+    failures: int,
+    now: int,
+    *,
+    opens: bool,
+) -> Breaker:
+    """Return the breaker after one more failure, of so many in a row that this worker has seen."""
+    before = breaker or Breaker(
+        provider=provider, since=now, error=failed.error, failures=0, is_open=False, next_at=now
+    )
+    # While others are answered again, a failure may be its call's own: it costs a short pause.
+    probes = before.probes + 1 if before.state == "open" else 0
+    return replace(
+        before,
+        error=failed.error,
+        failures=max(failures, before.failures + 1),
+        is_open=before.is_open or opens,
+        next_at=now + pause_after(failed, probes),
+        probes=probes,
+        blocked=failed.kind == "blocked",
+        group=1,
+        answered=0,
+    )
+
+
+def pause_after(failed: ModelFailed, probes: int) -> int:
+    """Return for how long a provider is left alone: as it asks, or longer each time up to a minute.
+
+    Time alone does not mend a key or an unknown model, so those are tried once a minute.
+    """
+    if failed.retry_after:
+        return failed.retry_after
+    if failed.kind == "blocked":
+        return LONGEST_PAUSE
+    return min(int(FIRST_PAUSE * 2.0 ** min(probes, 10)), LONGEST_PAUSE)
+
+
+def after_answer(breaker: Breaker) -> Breaker:
+    """Return an open breaker after an answer: a group that was answered doubles."""
+    answered = breaker.answered + 1
+    if answered < breaker.group:
+        return replace(breaker, answered=answered)
+    return replace(breaker, group=breaker.group * 2, answered=0)

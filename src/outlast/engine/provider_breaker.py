@@ -1,0 +1,262 @@
+"""The circuit breakers of providers, as one worker knows them.
+
+Owns what this worker remembers of them, and the documents by which all workers share them. A
+provider that answers costs nothing: it is looked up only after a call to it has failed. The rules
+are in `core/breaker.py`; the line in which lanes wait for an open one is the store's topic `limit`,
+and `start_gate.py` puts them into it.
+"""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from outlast.clock import Clock
+from outlast.core.breaker import (
+    Breaker,
+    FailuresInARow,
+    Provider,
+    after_answer,
+    after_failure,
+)
+from outlast.core.policy import HOUR, MINUTE
+from outlast.core.result import Answered, ModelFailed
+from outlast.engine.lane_folds import insist
+from outlast.log_context import get_logger
+from outlast.store import Document, Store
+
+log = get_logger("outlast.engine")
+
+KIND = "provider"
+"""The kind of the documents that hold breakers."""
+FRESH = 1.0
+"""For so many seconds what a worker has read of a breaker is not read again."""
+KEPT_OPEN, KEPT_FAILING = 7 * 24 * HOUR, 10 * MINUTE
+"""For so many milliseconds after its last change a breaker is kept: one whose sessions are gone, or
+whose provider answers other workers, must not be listed for ever."""
+EVERYBODY = 2**31 - 1
+"""The size of the last group: all that are left."""
+
+_decode = msgspec.json.Decoder(Breaker).decode
+
+
+class KnownBreaker(Struct):
+    """A breaker as it was read `read_at`, with the version of its document."""
+
+    breaker: Breaker | None
+    version: int
+    read_at: float
+
+
+class ProviderBreakers:
+    """The breakers of the providers that lanes of one worker ask."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, KnownBreaker] = {}
+        self._failures: dict[str, FailuresInARow] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def look(self, provider: Provider, *, fresh: bool = False) -> Breaker | None:
+        """Return the breaker of a provider, if there is one, as it was a second ago at most."""
+        known = self._known.get(provider.name)
+        if fresh or known is None or self._clock.monotonic() - known.read_at > FRESH:
+            known = await self._read(provider)
+        return known.breaker
+
+    async def find_away(self, provider: Provider | None) -> ModelFailed | None:
+        """Return how a call would fail that is not worth making: others have found that out."""
+        if provider is None or provider.name not in self._known:
+            return None
+        breaker = await self.look(provider)
+        if breaker is None or breaker.state != "open":
+            return None
+        return ModelFailed(
+            breaker.error,
+            kind="blocked" if breaker.blocked else "transient",
+            backoff=max(0, breaker.next_at - self._store.clock.earliest()),
+            is_asked=False,
+            is_away=True,
+        )
+
+    def concerns(self, provider: Provider | None, result: Answered | ModelFailed) -> bool:
+        """Say whether a result tells something new of a provider. Most do not."""
+        if provider is None:
+            return False
+        return isinstance(result, ModelFailed) or provider.name in self._known
+
+    async def note(
+        self,
+        provider: Provider,
+        result: Answered | ModelFailed,
+        session_id: str,
+        call_id: str,
+        *,
+        parks: bool,
+    ) -> Answered | ModelFailed:
+        """Learn of a result; return it with what is known of the provider by now.
+
+        The call `parks` after it: it is not made again soon.
+        """
+        if isinstance(result, Answered) or result.kind not in ("transient", "blocked"):
+            await self._answered(provider)
+            return result
+        if not result.is_asked:
+            return result
+        before = self._failures.get(provider.name, FailuresInARow())
+        self._failures[provider.name] = in_a_row = before.with_call(session_id, call_id)
+        opens = in_a_row.open_breaker(parks=parks)
+        breaker = await self._failed(provider, result, in_a_row.count, opens=opens)
+        if breaker is None or not breaker.is_open:
+            return result
+        pause = max(0, breaker.next_at - self._store.clock.earliest())
+        return replace(result, backoff=pause, retry_after=0, is_away=True)
+
+    def hear(self, provider: Provider) -> None:
+        """Learn that a provider has begun to answer a probe: others need not wait for its end."""
+        task = asyncio.create_task(self._answered(provider), name="outlast provider answers")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def leave_line(self, provider: Provider) -> None:
+        """Let everybody go on who stands in the line of a breaker that is no more."""
+        await insist(self._clock, self._store.limit.resize, provider.name, EVERYBODY)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    # Changes
+
+    async def _failed(
+        self, provider: Provider, failed: ModelFailed, failures: int, *, opens: bool
+    ) -> Breaker | None:
+        """Write a failure down, where others have to know of it."""
+        known = await self._read(provider)
+        while True:
+            before, now = known.breaker, self._store.clock.latest()
+            if before and before.state == "open" and before.next_at > now:
+                return before  # the call began before it was open: that tells nothing new
+            changed = after_failure(before, provider, failed, failures, now, opens=opens)
+            if before is None and not (changed.is_open or changed.blocked):
+                return None
+            if await self._write(known, changed):
+                if changed.is_open and not (before and before.is_open):
+                    warn(changed)
+                return changed
+            known = await self._read(provider)
+
+    async def _answered(self, provider: Provider) -> None:
+        """Let more through where a provider answers again, and all when nobody waits any more."""
+        self._failures.pop(provider.name, None)
+        if provider.name not in self._known:
+            return
+        while (known := await self._read(provider)).breaker:
+            before = known.breaker
+            changed = after_answer(before)
+            if not before.is_open:
+                if await self._remove(known):
+                    return
+            elif await self._write(known, changed):
+                if changed.group > before.group:
+                    await self._widen(changed)
+                return
+
+    async def _widen(self, breaker: Breaker) -> None:
+        """Wake the next group; with the last one the breaker is no more."""
+        name = breaker.provider.name
+        resize = self._store.limit.resize
+        if await insist(self._clock, resize, name, breaker.group) > breaker.group:
+            return
+        # Others may have counted an answer meanwhile. A failure takes precedence.
+        while (known := await self._read(breaker.provider)).breaker:
+            if known.breaker.state != "recovering":
+                return
+            if await self._remove(known):
+                tell_end(breaker, self._store.clock.latest())
+                await self.leave_line(breaker.provider)
+                return
+
+    # Documents
+
+    async def _read(self, provider: Provider) -> KnownBreaker:
+        read_at = self._clock.monotonic()
+        found = await insist(self._clock, self._store.document.get, KIND, "", provider.name)
+        breaker = _decode(found.data) if found else None
+        known = KnownBreaker(breaker, found.version if found else 0, read_at)
+        if breaker is None:
+            self._known.pop(provider.name, None)
+        else:
+            self._known[provider.name] = known
+        return known
+
+    async def _write(self, known: KnownBreaker, changed: Breaker) -> bool:
+        """Write a breaker in the place of the one that is known, if it still is as it was."""
+        document = Document(
+            kind=KIND,
+            tenant="",
+            name=changed.provider.name,
+            version=known.version + 1,
+            data=msgspec.json.encode(changed),
+        )
+        kept = KEPT_OPEN if changed.is_open else KEPT_FAILING
+        is_written = await insist(
+            self._clock,
+            self._store.document.put,
+            document,
+            expected=known.version or None,
+            lifetime=kept,
+        )
+        if is_written:
+            now = self._clock.monotonic()
+            self._known[document.name] = KnownBreaker(changed, document.version, now)
+        return is_written
+
+    async def _remove(self, known: KnownBreaker) -> bool:
+        assert known.breaker is not None
+        name = known.breaker.provider.name
+        document = Document(
+            kind=KIND,
+            tenant="",
+            name=name,
+            version=known.version,
+            data=msgspec.json.encode(known.breaker),
+        )
+        is_removed = await insist(self._clock, self._store.document.delete, document)
+        if is_removed:
+            self._known.pop(name, None)
+        return is_removed
+
+
+async def open_breakers(store: Store) -> list[Breaker]:
+    """Return the breakers of all providers that do not answer, oldest first."""
+    found = [_decode(document.data) for document in await store.document.scan(KIND)]
+    return sorted(found, key=lambda breaker: breaker.since)
+
+
+def warn(breaker: Breaker) -> None:
+    """Tell the operator, once in the fleet, what cannot be had and who has to mend it."""
+    provider, error = breaker.provider, breaker.error
+    what = "has to be mended by somebody" if breaker.blocked else "is probed until it answers"
+    log.warning(
+        "%s cannot be had for agent %s and %s; sessions wait meanwhile: %s: %s",
+        provider.model,
+        provider.agent,
+        what,
+        error.code,
+        error.message,
+        extra={"provider": provider.name, "agent": provider.agent, "code": error.code},
+    )
+
+
+def tell_end(breaker: Breaker, now: int) -> None:
+    provider, minutes = breaker.provider, (now - breaker.since) / MINUTE
+    log.info(
+        "%s answers agent %s again after %.1f minutes",
+        provider.model,
+        provider.agent,
+        minutes,
+        extra={"provider": provider.name, "agent": provider.agent},
+    )

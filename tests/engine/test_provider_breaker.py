@@ -1,0 +1,246 @@
+"""Lanes whose provider is away: the first in line asks, the others wait and write nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scene import agent, at_standstill, log_of, running, the, until
+
+from outlast import Agent, Limit, ModelOptions, Outlast, Session
+from outlast.agents.model.client import ModelRequest
+from outlast.core import breaker
+from outlast.core.breaker import Breaker
+from outlast.engine.provider_breaker import open_breakers
+from outlast.log.verify import verify
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, say
+
+ONE_TRY = ModelOptions(max_attempts=1)
+
+
+class FlakyProvider:
+    """A provider that may be away, and how often it was asked."""
+
+    def __init__(self, kind: str = "transient", retry_after: int = 0) -> None:
+        self.is_away = True
+        self.asked = 0
+        self._error = ScriptedError(kind, "overloaded", retry_after)
+
+    def reply(self, request: ModelRequest) -> ScriptedReply:
+        self.asked += 1
+        if self.is_away:
+            raise self._error
+        return say("there")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'outlast.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probes follow each other quickly: in these tests time is real."""
+    monkeypatch.setattr(breaker, "FIRST_PAUSE", 100)
+    monkeypatch.setattr(breaker, "LONGEST_PAUSE", 200)
+
+
+async def until_true(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.01)
+
+
+async def start_waiting(app: Outlast, count: int) -> list[Session[Any]]:
+    """Start sessions that all wait for the provider by the time that this returns."""
+    sessions = [await app.start("a", "hi") for _ in range(count)]
+    for session in sessions:
+        await until(session, "provider.unavailable")
+    return sessions
+
+
+async def all_answered(app: Outlast, sessions: list[Session[Any]]) -> None:
+    results = await asyncio.gather(*(session.wait() for session in sessions))
+    assert {result.output for result in results} == {"there"}
+    for session in sessions:
+        assert len(await the(session, "provider.unavailable")) == 1
+        assert len(await the(session, "provider.available")) == 1
+        assert not await verify(app.store, session.id)
+    assert await app.store.limit.permits() == []
+    assert await open_breakers(app.store) == []
+
+
+async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothing() -> None:
+    provider = FlakyProvider()
+    async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, clock):
+        sessions = await start_waiting(app, 30)
+        clock.advance(4_000)  # each comes once, and finds others in line before it
+        await until_true(lambda: in_line(app, 28))
+        before = provider.asked, [len(await log_of(s, internals=True)) for s in sessions]
+
+        for probes in range(1, 6):
+            [open_now] = await open_breakers(app.store)
+            clock.set(open_now.next_at)
+            await until_true(lambda n=probes: probed(app, n + 1))
+        after = [len(await log_of(s, internals=True)) for s in sessions]
+        assert provider.asked - before[0] <= 6
+        # A probe is two internal records of one lane: it began, and it came to nothing.
+        assert sum(after) - sum(before[1]) <= 3 * 6
+        assert open_now.since + 24 * 3_600_000 > clock.now()
+
+        provider.is_away = False
+        clock.advance(60_000)
+        await all_answered(app, sessions)
+
+
+async def in_line(app: Outlast, count: int) -> bool:
+    waiting = [permit for permit in await app.store.limit.permits() if not permit.held]
+    lanes = await app.store.listing.lanes(limit=100)
+    return len(waiting) >= count and not any(lane.worker for lane in lanes)
+
+
+async def probed(app: Outlast, times: int) -> bool:
+    [known] = await open_breakers(app.store)
+    return known.probes >= times
+
+
+@pytest.mark.usefixtures("quick")
+async def test_all_sessions_of_two_workers_go_on_when_the_provider_is_back(store: str) -> None:
+    provider = FlakyProvider()
+    asking = agent(provider.reply, model_options=ONE_TRY)
+    async with AsyncExitStack() as stack:
+        apps = [await stack.enter_async_context(running(asking, store=store)) for _ in range(2)]
+        sessions = [*await start_waiting(apps[0], 12), *await start_waiting(apps[1], 12)]
+        await until_true(lambda: probed(apps[0], 3))
+        asked = provider.asked
+        await until_true(lambda: probed(apps[0], 6))
+        assert provider.asked - asked <= 5
+
+        provider.is_away = False
+        await all_answered(apps[0], sessions)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_call_that_fails_by_its_own_fault_does_not_hold_others_up(store: str) -> None:
+    def script(request: ModelRequest) -> ScriptedReply:
+        said = request.view.messages[0].content[0].text  # type: ignore[union-attr]
+        if said == "poison":
+            raise ScriptedError("blocked", "not for you")
+        return say("there")
+
+    async with running(agent(script, model_options=ONE_TRY), store=store) as app:
+        poison = [await app.start("a", "poison") for _ in range(5)]
+        for session in poison:
+            await until(session, "provider.unavailable")
+        assert [known.is_open for known in await open_breakers(app.store)] == [True]
+
+        others = [await app.start("a", "hi") for _ in range(10)]
+        results = await asyncio.gather(*(session.wait() for session in others))
+        assert {result.output for result in results} == {"there"}
+        for session in poison:
+            assert (await the(session, "session.waiting"))[-1].data["wait"] == ("provider",)
+
+
+async def test_an_agent_without_patience_stands_in_no_line() -> None:
+    provider = FlakyProvider()
+    options = ModelOptions(max_attempts=1, provider_patience=0)
+    async with running(agent(provider.reply, model_options=options)) as app:
+        sessions = [await app.start("a", "hi") for _ in range(6)]
+        results = await asyncio.gather(*(session.wait() for session in sessions))
+        assert {result.status for result in results} == {"failed"}
+        assert provider.asked == 6
+        assert await open_breakers(app.store) == []
+
+
+async def test_lanes_in_line_lose_patience_and_deadlines_as_if_they_asked_themselves() -> None:
+    provider = FlakyProvider()
+    options = ModelOptions(max_attempts=1, provider_patience=3600)
+    async with at_standstill(agent(provider.reply, model_options=options)) as (app, clock):
+        sessions = await start_waiting(app, 8)
+        clock.advance(4_000)
+        await until_true(lambda: in_line(app, 6))
+        clock.advance(3_600_000)
+        results = await asyncio.gather(*(session.wait() for session in sessions))
+        assert {(r.status, r.error.code) for r in results if r.error} == {("failed", "SCRIPTED")}
+        await until_true(lambda: nothing_held(app))
+
+        provider.is_away = False
+        clock.advance(120_000)
+        retried = [await session.retry() for session in sessions]
+        assert {(await each.result()).output for each in retried} == {"there"}
+
+
+async def nothing_held(app: Outlast) -> bool:
+    return await app.store.limit.permits() == []
+
+
+async def test_a_probe_that_is_cancelled_makes_way_for_the_next_in_line() -> None:
+    provider = FlakyProvider()
+    async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, clock):
+        sessions = await start_waiting(app, 5)
+        clock.advance(4_000)
+        await until_true(lambda: in_line(app, 3))
+        [holder] = [p.session_id for p in await app.store.limit.permits() if p.held]
+        await (await app.session(holder)).cancel()
+        provider.is_away = False
+        clock.advance(60_000)
+        others = [session for session in sessions if session.id != holder]
+        results = await asyncio.gather(*(session.wait() for session in others))
+        assert {result.output for result in results} == {"there"}
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_limit_of_the_model_is_not_held_by_lanes_in_line(store: str) -> None:
+    provider = FlakyProvider()
+    options = ModelOptions(max_attempts=1, limit=Limit(concurrency=1))
+    async with running(agent(provider.reply, model_options=options), store=store) as app:
+        sessions = await start_waiting(app, 6)
+        await until_true(lambda: probed(app, 2))
+        provider.is_away = False
+        await all_answered(app, sessions)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_other_agents_and_other_models_go_on_meanwhile() -> None:
+    provider = FlakyProvider()
+    other = Agent("b", ScriptedModel([say("there")]))
+    async with running(agent(provider.reply, model_options=ONE_TRY), other) as app:
+        await start_waiting(app, 4)
+        [known] = await open_breakers(app.store)
+        assert (known.provider.agent, known.provider.model) == ("a", "scripted")
+        session = await app.start(other, "hi")
+        assert (await session.wait()).output == "there"
+
+
+async def test_a_provider_that_answers_is_never_looked_up() -> None:
+    class CountingReads(Exception):
+        """A read of a breaker, which must not happen."""
+
+    async with running(agent([say("one")])) as app:
+
+        async def refuse(*_: Any) -> None:
+            raise CountingReads
+
+        app.store.document.get = refuse  # type: ignore[method-assign,assignment]
+        session = await app.start("a", "hi")
+        assert (await session.wait()).output == "one"
+
+
+def test_a_breaker_is_stored_without_loss() -> None:
+    import msgspec
+
+    known = breaker.after_failure(
+        None,
+        breaker.Provider("a", "m", "x"),
+        breaker.ModelFailed(breaker.Failure("C", "m"), "blocked"),
+        3,
+        5,
+        opens=True,
+    )
+    assert msgspec.json.decode(msgspec.json.encode(known), type=Breaker) == known

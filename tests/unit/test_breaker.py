@@ -1,0 +1,86 @@
+"""The rules of a provider's circuit breaker."""
+
+from outlast.core.breaker import (
+    LONGEST_PAUSE,
+    OPENS_AT,
+    Breaker,
+    FailuresInARow,
+    Provider,
+    after_answer,
+    after_failure,
+)
+from outlast.core.record import Failure
+from outlast.core.result import ModelFailed
+
+PROVIDER = Provider("support", "openai:gpt-5.2", "api.example.com")
+DOWN = ModelFailed(Failure("HTTP_503", "overloaded"), "transient")
+REJECTED = ModelFailed(Failure("HTTP_401", "wrong key"), "blocked")
+NOW = 1_000_000
+
+
+def opened(failed: ModelFailed = DOWN) -> Breaker:
+    return after_failure(None, PROVIDER, failed, OPENS_AT, NOW, opens=True)
+
+
+def test_failures_of_several_calls_in_a_row_open_a_breaker() -> None:
+    failures = FailuresInARow()
+    for number in range(OPENS_AT):
+        assert not failures.open_breaker(parks=False)
+        failures = failures.with_call(f"ses_{number}", "t1.s1")
+    assert failures.open_breaker(parks=False)
+
+
+def test_a_call_alone_opens_a_breaker_only_when_it_has_used_up_its_tries() -> None:
+    failures = FailuresInARow()
+    for _ in range(OPENS_AT + 2):
+        failures = failures.with_call("ses_1", "t1.s1")
+    assert not failures.open_breaker(parks=False)
+    assert failures.open_breaker(parks=True)
+    assert not FailuresInARow().with_call("ses_1", "t1.s1").open_breaker(parks=True)
+
+
+def test_pauses_between_probes_grow_to_a_minute() -> None:
+    breaker, pauses = opened(), [opened().next_at - NOW]
+    for _ in range(6):
+        breaker = after_failure(breaker, PROVIDER, DOWN, 0, NOW, opens=False)
+        pauses.append(breaker.next_at - NOW)
+    assert pauses == [4_000, 8_000, 16_000, 32_000, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+    assert (breaker.since, breaker.failures) == (NOW, OPENS_AT + 6)
+
+
+def test_a_provider_says_itself_when_to_ask_again() -> None:
+    later = ModelFailed(DOWN.error, "transient", retry_after=7_000_000)
+    assert opened(later).next_at == NOW + 7_000_000
+
+
+def test_what_somebody_has_to_mend_is_tried_once_a_minute() -> None:
+    breaker = opened(REJECTED)
+    assert (breaker.blocked, breaker.next_at) == (True, NOW + LONGEST_PAUSE)
+
+
+def test_groups_that_are_answered_double() -> None:
+    breaker, groups = opened(), []
+    for _ in range(1 + 2 + 4):
+        breaker = after_answer(breaker)
+        groups.append(breaker.group)
+    assert groups == [2, 2, 4, 4, 4, 4, 8]
+    assert breaker.state == "recovering"
+
+
+def test_a_failure_while_others_are_answered_closes_the_line_again_for_a_short_while() -> None:
+    breaker = opened()
+    for _ in range(9):
+        breaker = after_failure(breaker, PROVIDER, DOWN, 0, NOW, opens=False)
+    breaker = after_failure(after_answer(breaker), PROVIDER, DOWN, 0, NOW, opens=False)
+    assert (breaker.state, breaker.group, breaker.next_at) == ("open", 1, NOW + 4_000)
+
+
+def test_breakers_of_other_agents_models_and_addresses_have_other_names() -> None:
+    names = {
+        Provider("a", "m", "x").name,
+        Provider("b", "m", "x").name,
+        Provider("a", "n", "x").name,
+        Provider("a", "m", "y").name,
+        Provider("a", "m").name,
+    }
+    assert len(names) == 5
