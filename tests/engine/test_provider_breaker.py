@@ -81,7 +81,7 @@ async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothi
     async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, clock):
         sessions = await start_waiting(app, 30)
         clock.advance(4_000)  # each comes once, and finds others in line before it
-        await until_true(lambda: in_line(app, 28))
+        await until_true(lambda: in_line(app, 29))
         before = provider.asked, [len(await log_of(s, internals=True)) for s in sessions]
 
         for probes in range(1, 6):
@@ -164,7 +164,7 @@ async def test_lanes_in_line_lose_patience_and_deadlines_as_if_they_asked_themse
     async with at_standstill(agent(provider.reply, model_options=options)) as (app, clock):
         sessions = await start_waiting(app, 8)
         clock.advance(4_000)
-        await until_true(lambda: in_line(app, 6))
+        await until_true(lambda: in_line(app, 7))
         clock.advance(3_600_000)
         results = await asyncio.gather(*(session.wait() for session in sessions))
         assert {(r.status, r.error.code) for r in results if r.error} == {("failed", "SCRIPTED")}
@@ -185,7 +185,7 @@ async def test_a_probe_that_is_cancelled_makes_way_for_the_next_in_line() -> Non
     async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, clock):
         sessions = await start_waiting(app, 5)
         clock.advance(4_000)
-        await until_true(lambda: in_line(app, 3))
+        await until_true(lambda: in_line(app, 4))
         [holder] = [p.session_id for p in await app.store.limit.permits() if p.held]
         await (await app.session(holder)).cancel()
         provider.is_away = False

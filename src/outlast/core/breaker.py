@@ -1,9 +1,9 @@
 """The circuit breaker of a provider: how it opens, is probed and closes again.
 
-Owns the rules, as pure functions of a `Breaker`; no `Breaker` is a provider that answers. One that
-is open lets `group` model calls at once through, one at first: the probe. Each group that is
-answered makes way for one of twice its size. Refuses to know where breakers are kept
-(`engine/provider_breaker.py`) and how calls stand in line (the store's topic `limit`).
+Owns the rules, as pure functions of a `Breaker`; no `Breaker` is a provider that answers. Calls that
+wait for it stand in line, and the first `group` of them may ask at once: one at first, the probe.
+Each group that is answered makes way for one of twice its size. Refuses to know where breakers are
+kept (`engine/provider_breaker.py`) and how calls stand in line (the store's topic `limit`).
 """
 
 from typing import Literal
@@ -43,9 +43,9 @@ class Provider(Struct, frozen=True, gc=False):
 class Breaker(Struct, frozen=True, gc=False, kw_only=True):
     """A provider that has not answered `since` then, in `failures` in a row.
 
-    While it `is_open`, calls stand in line. `probes` of them have failed since then; the next may
-    ask at `next_at`, and at once as many as are in the `group`, of which `answered` have been
-    answered. `blocked`: time alone will not mend it.
+    Calls that wait for it stand in line; while it `is_open`, all calls do. `probes` of them have
+    failed since then; the next may ask at `next_at`, and at once as many as are in the `group`, of
+    which `answered` have been answered. `blocked`: time alone will not mend it.
     """
 
     provider: Provider
@@ -61,9 +61,13 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def state(self) -> BreakerState:
-        if not self.is_open:
-            return "failing"
-        return "open" if self.group == 1 else "recovering"
+        if self.group > 1:
+            return "recovering"
+        return "open" if self.is_open else "failing"
+
+    def is_paused(self, now: int) -> bool:
+        """Say whether the first in line has to wait before it asks."""
+        return self.group == 1 and self.next_at > now
 
     @property
     def bound(self) -> Bound:
@@ -101,7 +105,7 @@ def after_failure(
         provider=provider, since=now, error=failed.error, failures=0, is_open=False, next_at=now
     )
     # While others are answered again, a failure may be its call's own: it costs a short pause.
-    probes = before.probes + 1 if before.state == "open" else 0
+    probes = before.probes + 1 if breaker and before.state != "recovering" else 0
     return replace(
         before,
         error=failed.error,

@@ -261,7 +261,7 @@ def model_retrying(turn: Turn, e: r.ModelRetrying) -> Turn:
 
 def provider_unavailable(lane: Lane, e: r.ProviderUnavailable) -> Lane:
     outage = Outage(e.since, e.error, attempts=int(e.asked), blocked=e.blocked)
-    return parked(replace(lane, outage=outage), e.not_before)
+    return parked(replace(lane, outage=outage), e)
 
 
 def provider_still_unavailable(lane: Lane, e: r.ProviderStillUnavailable) -> Lane:
@@ -269,12 +269,13 @@ def provider_still_unavailable(lane: Lane, e: r.ProviderStillUnavailable) -> Lan
     before = lane.outage
     attempts = before.attempts + e.asked
     outage = replace(before, error=e.error, attempts=attempts, blocked=e.blocked)
-    return parked(replace(lane, outage=outage), e.not_before)
+    return parked(replace(lane, outage=outage), e)
 
 
-def parked(lane: Lane, not_before: int) -> Lane:
-    """Have the open model call wait for the provider."""
+def parked(lane: Lane, e: r.ProviderUnavailable | r.ProviderStillUnavailable) -> Lane:
+    """Have the open model call wait for the provider, for a time or for its turn in line."""
     assert lane.turn is not None
+    not_before = 0 if e.in_line else e.not_before
     waits = with_model(lane.turn, status="retry", lost=0, not_before=not_before, parked=True)
     return replace(lane, turn=waits)
 

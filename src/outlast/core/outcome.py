@@ -341,6 +341,7 @@ def tried_again(
             not_before=not_before,
             blocked=blocked,
             asked=result.is_asked,
+            in_line=result.is_away,
         )
     if is_tried_soon(model, result, policy):
         return r.ModelRetrying(
@@ -358,6 +359,7 @@ def tried_again(
         since=since,
         blocked=blocked,
         asked=result.is_asked,
+        in_line=result.is_away,
     )
 
 

@@ -283,7 +283,8 @@ class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unava
 
     Said once, however often it is tried before the model answers. `blocked`: time alone will not
     mend it (a rejected key, a model that is not there), somebody has to. Not `asked`: the error is
-    what other sessions were told, and this attempt was spared.
+    what other sessions were told, and this attempt was spared. `in_line`: it is tried again when
+    its turn in the provider's line has come; the first in line asks at `not_before`.
     """
 
     call_id: str
@@ -293,6 +294,7 @@ class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unava
     since: int
     blocked: bool = False
     asked: bool = True
+    in_line: bool = False
 
 
 class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.still_unavailable"):
@@ -306,6 +308,7 @@ class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.
     not_before: int
     blocked: bool = False
     asked: bool = True
+    in_line: bool = False
 
 
 class ProviderAvailable(Record, frozen=True, kw_only=True, tag="provider.available"):

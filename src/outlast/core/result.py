@@ -79,8 +79,8 @@ class Answered(Struct, frozen=True, gc=False):
 class ModelFailed(Struct, frozen=True, gc=False):
     """The model call failed. `kind`: transient, blocked, recoverable or structural.
 
-    `is_away`: the provider fails other calls too, so that this one is not tried again soon; one
-    that is not even `is_asked` was not made because of that.
+    `is_away`: the lane waits in the provider's line, and is not tried again soon; a call that is
+    not even `is_asked` was not made, because the provider fails those of others.
     """
 
     error: Failure

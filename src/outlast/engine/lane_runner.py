@@ -272,7 +272,12 @@ class LaneRunner:
             lane.outage is not None or not is_tried_soon(lane.turn.model, result, self._policy)
         )
         return await self._breakers.note(
-            provider, result, lane.session, lane.turn.model.call_id, parks=parks
+            provider,
+            result,
+            lane.session,
+            lane.turn.model.call_id,
+            parks=parks,
+            probes=lane.outage is not None,
         )
 
     def _without_unstorable(self, action: AnyAction, result: Result, now: int) -> Result:

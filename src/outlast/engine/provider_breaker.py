@@ -95,28 +95,30 @@ class ProviderBreakers:
         call_id: str,
         *,
         parks: bool,
+        probes: bool,
     ) -> Answered | ModelFailed:
         """Learn of a result; return it with what is known of the provider by now.
 
-        The call `parks` after it: it is not made again soon.
+        The call `parks` after a failure: it is not made again soon.
         """
         if isinstance(result, Answered) or result.kind not in ("transient", "blocked"):
-            await self._answered(provider)
+            await self._answered(provider, probes=probes)
             return result
         if not result.is_asked:
             return result
         before = self._failures.get(provider.name, FailuresInARow())
         self._failures[provider.name] = in_a_row = before.with_call(session_id, call_id)
         opens = in_a_row.open_breaker(parks=parks)
-        breaker = await self._failed(provider, result, in_a_row.count, opens=opens)
-        if breaker is None or not breaker.is_open:
+        breaker = await self._failed(provider, result, in_a_row.count, opens=opens, parks=parks)
+        if breaker is None or not (breaker.is_open or parks):
             return result
         pause = max(0, breaker.next_at - self._store.clock.earliest())
         return replace(result, backoff=pause, retry_after=0, is_away=True)
 
     def hear(self, provider: Provider) -> None:
         """Learn that a provider has begun to answer a probe: others need not wait for its end."""
-        task = asyncio.create_task(self._answered(provider), name="outlast provider answers")
+        heard = self._answered(provider, probes=True)
+        task = asyncio.create_task(heard, name="outlast provider answers")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -131,16 +133,17 @@ class ProviderBreakers:
     # Changes
 
     async def _failed(
-        self, provider: Provider, failed: ModelFailed, failures: int, *, opens: bool
+        self, provider: Provider, failed: ModelFailed, failures: int, *, opens: bool, parks: bool
     ) -> Breaker | None:
         """Write a failure down, where others have to know of it."""
         known = await self._read(provider)
         while True:
             before, now = known.breaker, self._store.clock.latest()
-            if before and before.state == "open" and before.next_at > now:
-                return before  # the call began before it was open: that tells nothing new
+            opens_now = opens and not (before and before.is_open)
+            if before and before.is_paused(now) and not opens_now:
+                return before  # the call began before the pause: that tells nothing new
             changed = after_failure(before, provider, failed, failures, now, opens=opens)
-            if before is None and not (changed.is_open or changed.blocked):
+            if before is None and not (opens or parks):
                 return None
             if await self._write(known, changed):
                 if changed.is_open and not (before and before.is_open):
@@ -148,18 +151,16 @@ class ProviderBreakers:
                 return changed
             known = await self._read(provider)
 
-    async def _answered(self, provider: Provider) -> None:
+    async def _answered(self, provider: Provider, *, probes: bool) -> None:
         """Let more through where a provider answers again, and all when nobody waits any more."""
         self._failures.pop(provider.name, None)
         if provider.name not in self._known:
             return
-        while (known := await self._read(provider)).breaker:
-            before = known.breaker
+        while before := (known := await self._read(provider)).breaker:
+            if not before.is_open and not probes:
+                return  # those in line may have failed by their own fault: they take their turn
             changed = after_answer(before)
-            if not before.is_open:
-                if await self._remove(known):
-                    return
-            elif await self._write(known, changed):
+            if await self._write(known, changed):
                 if changed.group > before.group:
                     await self._widen(changed)
                 return
@@ -201,7 +202,8 @@ class ProviderBreakers:
             version=known.version + 1,
             data=msgspec.json.encode(changed),
         )
-        kept = KEPT_OPEN if changed.is_open else KEPT_FAILING
+        pause = max(0, changed.next_at - self._store.clock.earliest())
+        kept = pause + (KEPT_OPEN if changed.is_open else KEPT_FAILING)
         is_written = await insist(
             self._clock,
             self._store.document.put,

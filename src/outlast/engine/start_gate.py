@@ -211,8 +211,8 @@ class StartGate:
     async def _past_breaker(self, action: CallModel) -> CallModel | Park:
         """Let a call that waits for its provider stand in line while that is away.
 
-        The first in line is the probe. It keeps its place until the provider may be asked again,
-        and no longer: another call's question may be the one that is answered.
+        The first in line is the probe. It keeps its place until it has asked, and no longer:
+        another call's question may be the one that is answered.
         """
         lane = self._lane.folds.state
         is_parked = lane.turn and lane.turn.model and lane.turn.model.parked
@@ -220,16 +220,17 @@ class StartGate:
         if not is_parked or provider is None:
             return action
         breaker = await self._breakers.look(provider)
-        if breaker is None or not breaker.is_open:
+        if breaker is None:
             if self._lane.has_permit(action.call_id):
                 await self._breakers.leave_line(provider)
             return action
+        await self._lane.flush()  # a probe that failed gives up its place, and goes to the end
         permits = await self._lane.acquire({action.call_id: (breaker.bound,)})
         if not permits[action.call_id].granted:
             return rest_for_provider(lane, self._executor.policy)
         # The probe before this one may have failed just now, in another worker.
         breaker = await self._breakers.look(provider, fresh=True)
-        if breaker and breaker.next_at > self._lane.earliest():
+        if breaker and breaker.is_paused(self._lane.earliest()):
             return rest_for_provider(lane, self._executor.policy, breaker.next_at)
         self._line = (breaker.bound,) if breaker else ()
         return replace(action, probes=True)
