@@ -31,8 +31,7 @@ from outlast.errors import (
     StoreUnavailable,
     UnknownSession,
 )
-from outlast.integration.channel.channel import Channel
-from outlast.integration.channel.directory import channels_by_name
+from outlast.integration.channel.channel import Channel, channels_by_name
 from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.connection import ConnectionSettings, open_connections

@@ -14,8 +14,7 @@ from webhook_receiver import Answers, Post, Receiver, Reply
 
 from outlast import Event
 from outlast.client import Client, RemoteSession
-from outlast.core.cursor import cursor_of
-from outlast.core.event import encode
+from outlast.core.event import cursor_of, encode
 
 HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -12,7 +12,7 @@ from terminal import Place
 
 from outlast import Agent, Outlast, tool
 from outlast.client import Client
-from outlast.core.cursor import cursor_of
+from outlast.core.event import cursor_of
 from outlast.testing.scripted import ScriptedModel, call, say
 
 

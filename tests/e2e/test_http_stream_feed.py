@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from stream_scene import ENOUGH, SPEECH, events_of, serving, talker
 
 from outlast import Outlast, Session
-from outlast.core.cursor import BEGINNING, Cursor
+from outlast.core.event import BEGINNING, Cursor
 from outlast.errors import StoreUnavailable
 from outlast.server.stream.encoding import EncodedEvent, Visibility
 from outlast.server.stream.feed import SessionFeeds

@@ -14,8 +14,7 @@ from webhook_receiver import CERTIFICATE, Post, Receiver, Reply, always, hang
 
 from outlast.errors import AddressRefused, InvalidUrl, OutlastError, Unreachable
 from outlast.net.address import check_address, check_url
-from outlast.net.client import GuardedClient, HttpAnswer
-from outlast.net.resolver import look_up
+from outlast.net.client import GuardedClient, HttpAnswer, look_up
 
 PUBLIC = (
     "8.8.8.8 1.1.1.1 93.184.216.34 2606:4700:4700::1111 ::ffff:8.8.8.8 64:ff9b::8.8.8.8".split()

@@ -5,7 +5,7 @@ import pytest
 import zstandard
 from unit.history import message, turn_begins
 
-from outlast.core import codec, upcast
+from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.codec import BLOB_OVER, COMPRESS_OVER, Packed, Packer, blob_names, encode
 from outlast.core.message import File, Image, Text
@@ -155,7 +155,7 @@ def test_a_record_of_an_older_format_is_read_as_todays(monkeypatch: pytest.Monke
         return {**values, "error": {"code": "TOOL_ERROR", "message": values["error"]}}
 
     monkeypatch.setattr(codec, "FORMAT", 2)
-    monkeypatch.setitem(upcast.STEPS, 1, {"tool.failed": with_code})
+    monkeypatch.setitem(codec.UPCASTS, 1, {"tool.failed": with_code})
     old = stored_as(1, {"type": "tool.failed", "call_id": "c", "attempt": 1, "error": "no luck"})
 
     [record] = Packer().unpack(old, no_blob)
@@ -170,6 +170,6 @@ def test_formats_between_which_nothing_changed_do_not_keep_a_record_from_todays(
     def renamed(values: dict[str, Any]) -> dict[str, Any]:
         return {**values, "message": values["text"]}
 
-    monkeypatch.setitem(upcast.STEPS, 3, {"note": renamed})
+    monkeypatch.setitem(codec.UPCASTS, 3, {"note": renamed})
 
-    assert upcast.upcast({"type": "note", "text": "hi"}, 1)["message"] == "hi"
+    assert codec.upcast({"type": "note", "text": "hi"}, 1)["message"] == "hi"

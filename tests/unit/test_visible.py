@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.lookalike import escaped, unambiguous, unambiguous_name
 from outlast.core.name import check_id
-from outlast.core.visible import LINES, visible, visible_line
+from outlast.core.visible import (
+    LINES,
+    escaped,
+    unambiguous,
+    unambiguous_name,
+    visible,
+    visible_line,
+)
 from outlast.errors import InvalidName
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -10,9 +10,7 @@ from typing import Any, Self
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
-from outlast.client.address import check_secret, check_server, segment
-from outlast.client.bookmark import Bookmark, check_bookmark
-from outlast.client.connection import ServerConnection
+from outlast.client.connection import ServerConnection, check_secret, check_server, segment
 from outlast.client.decode import WireReceipt, decode
 from outlast.client.encode import (
     dispatch_out,
@@ -24,8 +22,7 @@ from outlast.client.encode import (
     type_of,
 )
 from outlast.client.listing import ListPage, WireLanes, WireRequests, WireSessions, WireWorkers
-from outlast.client.receipt import RemoteReceipt
-from outlast.client.session import RemoteSession
+from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession, check_bookmark
 from outlast.clock import Clock
 from outlast.core.instant import Span
 from outlast.core.lane import SessionMode, Status

@@ -6,10 +6,12 @@ taken from the environment unless `trust_env` says so: a proxy that somebody nam
 given the token.
 """
 
+import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -17,31 +19,17 @@ from outlast.agents.runtime.json_value import to_json
 from outlast.client.error import foreign, missed_answer
 from outlast.client.retry import FailedTry, RetryBudget, missed_connection
 from outlast.clock import Clock
-from outlast.errors import InvalidInput, InvalidServerAnswer, OutlastError, ServerUnavailable
+from outlast.errors import (
+    InvalidInput,
+    InvalidServerAnswer,
+    InvalidUrl,
+    OutlastError,
+    ServerUnavailable,
+)
+from outlast.net.address import check_parts
 
-
-async def lines_of(pieces: AsyncIterable[bytes], most: int) -> AsyncGenerator[bytes, None]:
-    """Give each line once it is whole. Only a line feed ends one: JSON may hold any other.
-
-    A stream that ends within a line was cut, whatever its connection says. A line of more than
-    `most` bytes is refused before it is whole.
-    """
-    begun: list[bytes] = []
-    size = 0
-    async for piece in pieces:
-        *whole, rest = piece.split(b"\n")
-        for end in whole:
-            yield b"".join((*begun, end))
-            begun, size = [], 0
-        if rest:
-            begun.append(rest)
-            size += len(rest)
-        if size > most:
-            raise FailedTry(too_large("a line of a stream", most))
-    if begun:
-        raise FailedTry(ServerUnavailable("a stream ended within a line"), is_passing=True)
-
-
+TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
+"""The characters of a bearer token, by RFC 6750."""
 PREFIX = "/v1"
 PLAIN = {"Accept-Encoding": "identity"}
 NDJSON = "application/x-ndjson"
@@ -197,6 +185,28 @@ class ServerConnection:
         return self._http
 
 
+async def lines_of(pieces: AsyncIterable[bytes], most: int) -> AsyncGenerator[bytes, None]:
+    """Give each line once it is whole. Only a line feed ends one: JSON may hold any other.
+
+    A stream that ends within a line was cut, whatever its connection says. A line of more than
+    `most` bytes is refused before it is whole.
+    """
+    begun: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        for end in whole:
+            yield b"".join((*begun, end))
+            begun, size = [], 0
+        if rest:
+            begun.append(rest)
+            size += len(rest)
+        if size > most:
+            raise FailedTry(too_large("a line of a stream", most))
+    if begun:
+        raise FailedTry(ServerUnavailable("a stream ended within a line"), is_passing=True)
+
+
 async def whole(response: httpx.Response, most: int) -> httpx.Response:
     """Return an answer with its body, of `most` bytes at most, as it came over the wire."""
     check_plain(response)
@@ -237,3 +247,40 @@ def uncertain(error: OutlastError) -> OutlastError:
     error.message += PERHAPS
     error.args = (error.message,)
     return error
+
+
+def check_server(url: Any) -> str:
+    """Return the address of a server without its last slash, if it can be one.
+
+    No error repeats what was given: a URL may carry a password, and a token is a secret.
+    """
+    if not isinstance(url, str):
+        raise InvalidUrl("a server's address is a text: http://localhost:8000")
+    try:
+        parts = urlsplit(url)
+        check_parts(url, parts)
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
+        raise InvalidUrl("this is no address of a server: write http://localhost:8000") from None
+    if parts.query:
+        raise InvalidUrl("a server's address ends before the ?")
+    return url.rstrip("/")
+
+
+def check_secret(token: Any) -> str | None:
+    """Return a token that can stand in a header, or None where none was given."""
+    if token is None:
+        return None
+    if token == "":
+        raise InvalidInput("the token is empty: is what it was read from set?")
+    if not isinstance(token, str) or not TOKEN.fullmatch(token):
+        raise InvalidInput(
+            "a token is letters, digits and ._~+/=- without blanks or line breaks; "
+            "was it read from a file with the end of the line?"
+        )
+    return token
+
+
+def segment(name: str) -> str:
+    """Return a name as one part of a path; dots would lead out of it."""
+    return quote(name, safe="").replace(".", "%2E")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, Generic
+from typing import Any, Generic, TypedDict, cast
 
 from typing_extensions import TypeVar
 
-from outlast.client.address import segment
-from outlast.client.bookmark import Bookmark
-from outlast.client.connection import ServerConnection
+from outlast.client.connection import ServerConnection, segment
 from outlast.client.decode import RUNNING, WireHistory, WireReceipt, WireResult, decode
 from outlast.client.encode import (
     check_answered,
@@ -21,16 +19,15 @@ from outlast.client.encode import (
     some,
 )
 from outlast.client.info import RemoteInfo, WireSession
-from outlast.client.receipt import RemoteReceipt
 from outlast.client.retry import FailedTry, RetryBudget
 from outlast.client.stream import read_page, read_to_rest
-from outlast.core.cursor import cursor_of
-from outlast.core.event import Event
+from outlast.core.event import Event, cursor_of
 from outlast.core.message import Message, Said
-from outlast.core.name import MAIN, check_id
-from outlast.errors import OutlastError, SessionOver, UnknownSession
-from outlast.session import Request, Result, is_at_rest
+from outlast.core.name import MAIN, MAX_ID, check_id
+from outlast.errors import InvalidInput, OutlastError, SessionOver, UnknownSession
+from outlast.session import Receipt, Request, Result, Session, is_at_rest
 from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
+from outlast.store import AdmissionReceipt as StoreReceipt
 
 Out = TypeVar("Out", default=Any)
 
@@ -42,6 +39,35 @@ LOOKS_WITHIN = 1.0
 
 WAITS = 20
 """Seconds that the server is asked to wait for a result before it says that there is none."""
+
+
+class Bookmark(TypedDict):
+    """Plain data, to be kept as JSON. `after` is the cursor of the last event read."""
+
+    session_id: str
+    continuation_token: str | None
+    after: str
+
+
+def check_bookmark(given: Any) -> Bookmark:
+    """Return a bookmark if it has the shape of one."""
+    if not isinstance(given, dict) or set(given) != set(Bookmark.__annotations__):
+        raise InvalidInput(
+            "a bookmark is a dict with session_id, continuation_token and after: "
+            "keep `session.bookmark` as it is"
+        )
+    session_id, index = given["session_id"], given["after"]
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID:
+        raise InvalidInput("a bookmark's session_id is the id of a session")
+    if not isinstance(given["continuation_token"], str | None):
+        raise InvalidInput("a bookmark's continuation_token is a text, or None")
+    if not isinstance(index, str):
+        raise InvalidInput("a bookmark's after is the text of a cursor")
+    try:
+        cursor_of(index)
+    except InvalidInput as error:
+        raise InvalidInput(f"a bookmark's after is none: {error.message}") from None
+    return cast(Bookmark, dict(given))
 
 
 class RemoteSession(Generic[Out]):
@@ -259,6 +285,24 @@ class RemoteSession(Generic[Out]):
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
         return (await self.info()).requests
+
+
+class RemoteReceipt(Receipt[Out]):
+    """Proof that a message was accepted, and the way to its answer."""
+
+    session: RemoteSession[Out]  # type: ignore[assignment] # asked for a result only
+
+    def __init__(self, session: RemoteSession[Out], given: WireReceipt, *, is_ours: bool) -> None:
+        """With `is_ours` the dispatch's id was made here: a duplicate is our own second try."""
+        receipt = StoreReceipt(
+            session_id=given.session_id,
+            lane=given.lane,
+            delivery_id=given.delivery_id,
+            offset=given.offset,
+            position=given.position,
+            duplicate=given.duplicate and not is_ours,
+        )
+        super().__init__(cast("Session[Out]", session), receipt)
 
 
 class ServerSource:

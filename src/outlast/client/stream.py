@@ -6,8 +6,7 @@ from contextlib import aclosing
 from outlast.client.connection import Query, ServerConnection
 from outlast.client.decode import event_of
 from outlast.client.retry import FailedTry, RetryBudget
-from outlast.core.cursor import Cursor, cursor_of
-from outlast.core.event import Event
+from outlast.core.event import Cursor, Event, cursor_of
 from outlast.errors import InvalidServerAnswer, ServerUnavailable
 
 LASTED = 5.0

@@ -3,7 +3,8 @@
 A commit's records are one msgpack array, preceded by two bytes: the format in
 which they were written, and flags. Over 512 bytes the array is compressed. Strings
 and bytes over 64 KiB are taken out as blobs, named by the hash of their content, and
-leave an extension value with that name in their place.
+leave an extension value with that name in their place. Old records are upcast when they are
+read; stored bytes are never rewritten.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import msgspec
 import zstandard
 
 from outlast.core.record import FORMAT, AnyRecord
-from outlast.core.upcast import upcast
 from outlast.errors import NotEncodable, StoreCorrupt, StoreFromTheFuture
 
 COMPRESS_OVER = 512
@@ -45,6 +45,11 @@ T = TypeVar("T")
 LoadBlob = Callable[[str], bytes]
 
 NO_BLOBS: Mapping[str, bytes] = {}
+
+Values = dict[str, Any]
+UPCASTS: dict[int, dict[str, Callable[[Values], Values]]] = {}
+"""Per format n and record type: how plain values change from n to n + 1; a type that is not named
+did not change. There is none yet: until the first release the format is 1."""
 
 
 class Packed(msgspec.Struct, frozen=True):
@@ -173,6 +178,23 @@ def checksum_of(at: int, data: bytes) -> str:
     return sha256(at.to_bytes(8, "big", signed=True) + data).hexdigest()[:CHECKSUM_DIGITS]
 
 
+def size_of_row(data: bytes) -> int:
+    """Return how large a row of the log is in memory, without the blobs that it refers to.
+
+    Pages are bounded by this, not by stored bytes: a text may be a thousand times as large as its
+    compressed form.
+    """
+    return size_of_value(data[2:]) if data[1:2] and data[1] & COMPRESSED else len(data)
+
+
+def size_of_value(data: bytes) -> int:
+    """Return how large a compressed value is, of which the first 18 bytes are given at least."""
+    try:
+        return max(len(data), zstandard.frame_content_size(data))
+    except zstandard.ZstdError:  # whoever unpacks it says what is wrong with it
+        return len(data)
+
+
 def version_of(data: bytes) -> int:
     """Return the format in which stored records were written; refuse one of the future."""
     if len(data) < 2:
@@ -189,6 +211,14 @@ def version_of(data: bytes) -> int:
 def convert(raw: list[dict[str, Any]], version: int) -> list[AnyRecord]:
     """Return plain values of an older format as records."""
     return msgspec.convert([upcast(item, version) for item in raw], list[AnyRecord])
+
+
+def upcast(values: Values, version: int) -> Values:
+    """Return a record's plain values as the current format has them."""
+    for each in range(version, max(UPCASTS, default=0) + 1):
+        if change := UPCASTS.get(each, {}).get(values["type"]):
+            values = change(values)
+    return values
 
 
 def blob_name(value: bytes) -> str:

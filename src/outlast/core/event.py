@@ -1,24 +1,27 @@
 """Records as readers see them.
 
 Owns the form of an event: a record without its internal fields, with its text whole and its JSON
-values as values. Refuses to know where records come from: `log/reader.py` reads them.
+values as values. Owns cursors, which say how far a reader has come.
+Refuses to know where records come from: `log/reader.py` reads them.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from outlast.core import record as r
-from outlast.core.cursor import Cursor
+from outlast.core.codec import CHECKSUM_DIGITS
 from outlast.core.instant import date_of, rfc3339
 from outlast.core.json_text import value_or_text
 from outlast.core.message import ToolCall
 from outlast.core.name import attempt_name, turn_and_step
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import whole_parts
+from outlast.errors import InvalidInput
 
 JSON_FIELDS = ("value", "args", "changed", "progress", "data")
 INSTANTS = frozenset(
@@ -26,6 +29,39 @@ INSTANTS = frozenset(
 )
 """Fields of records that are milliseconds since the epoch, and datetimes in an event's data."""
 HIDDEN_FIELDS = ("token", "revoked", "outbox", "deltas_from", "streamed")
+MOST_DIGITS = 16
+CURSOR_TEXT = rf"^[0-9]{{1,{MOST_DIGITS}}}(-[0-9a-f]{{{CHECKSUM_DIGITS}}})?$"
+_cursor = re.compile(CURSOR_TEXT)
+
+
+class Cursor(NamedTuple):
+    """A reader's place in a log: an offset, and the checksum of the row that it stands on.
+
+    The checksum shows a reader that records it has read are gone, as after a restored backup,
+    however far the log has grown since. As text it is `17-5f2e9c01`. An offset alone is a cursor
+    too, and shows only whether the log is long enough.
+    """
+
+    offset: int
+    checksum: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.offset}-{self.checksum}" if self.checksum else str(self.offset)
+
+
+BEGINNING = Cursor(0)
+
+
+def cursor_of(given: Any) -> Cursor:
+    """Return a cursor from its text, or from an offset; refuse what can be neither."""
+    if isinstance(given, str) and _cursor.match(given):
+        offset, _, checksum = given.partition("-")
+        return Cursor(int(offset), checksum)
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return Cursor(given)
+    raise InvalidInput(
+        f"a cursor is the `cursor` of an event, its offset, or 0 for all events, not {given!r}"
+    )
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):

@@ -5,7 +5,7 @@ commit that carries it (see `Entry`). Instants inside records are milliseconds
 since the epoch, and are there only where the fold needs them. JSON values are
 kept as JSON text, so that nothing is encoded twice.
 
-The format number counts changes of shape; `core/upcast.py` reads older ones.
+The format number counts changes of shape; `core/codec.py` reads older ones.
 """
 
 from typing import ClassVar, Literal

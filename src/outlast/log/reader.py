@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.cursor import BEGINNING, Cursor
-from outlast.core.event import Deltas, Event, present, requested_args
+from outlast.core.event import BEGINNING, Cursor, Deltas, Event, present, requested_args
 from outlast.core.message import Message, Part, Text, ToolCall
 from outlast.core.record import Entry, Failure, Tokens
 from outlast.core.view import View, whole_parts

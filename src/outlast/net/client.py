@@ -8,28 +8,28 @@ environment is not read: no proxy, no netrc. Knows nothing of sessions or of wha
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 from msgspec import Struct
 
 from outlast.errors import InvalidUrl, Unreachable
 from outlast.net.address import check_address, check_url, is_address
-from outlast.net.resolver import Resolve, look_up
 
 MOST_ADDRESSES = 4
 """How many of a host's addresses are tried, one after the other."""
-
 MOST_READ = 4096
 READS_FOR = 1.0
 """How much of an answer's body is read, and for how long: only then is a connection reusable."""
 
 PORTS = {"http": 80, "https": 443}
-
-
 GONE = 410
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class HttpAnswer(Struct, frozen=True):
@@ -50,6 +50,36 @@ class HttpAnswer(Struct, frozen=True):
             retry_after=self.headers.get("retry-after", ""),
             gone=self.status == GONE,
         )
+
+
+async def look_up(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of a host, the preferred one first; none if it is not known.
+
+    The thread is a daemon of its own: a resolver that hangs for minutes takes no place in the
+    loop's pool, and does not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def settle(addresses: Sequence[str]) -> None:
+        if not found.done():
+            found.set_result(addresses)
+
+    def work() -> None:
+        addresses = addresses_of(host, port)
+        with suppress(RuntimeError):  # the loop was closed: no caller waits any more
+            loop.call_soon_threadsafe(settle, addresses)
+
+    threading.Thread(target=work, name="outlast resolver", daemon=True).start()
+    return await found
+
+
+def addresses_of(host: str, port: int) -> Sequence[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 class GuardedClient:

@@ -1,4 +1,7 @@
-"""The header `Retry-After`, as any server may send it: a number of seconds, a date, or garbage."""
+"""The header `Retry-After`, as any server may send it: a number of seconds, a date, or garbage.
+
+Stands alone so that nothing of httpx is loaded with it.
+"""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime

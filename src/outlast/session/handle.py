@@ -18,9 +18,8 @@ from outlast.agents.runtime.model_call import output_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core import record as r
-from outlast.core.cursor import cursor_of
 from outlast.core.decide import DEADLINE_EXCEEDED
-from outlast.core.event import Event
+from outlast.core.event import Event, cursor_of
 from outlast.core.index import PEOPLE, RELAYED
 from outlast.core.instant import date_of
 from outlast.core.message import Content, Message, Said, check_text, content_of

@@ -11,8 +11,8 @@ from outlast.agents.runtime.json_value import to_json
 from outlast.core import record as r
 from outlast.core.instant import date_of
 from outlast.core.json_text import JsonRefused, parse_json
-from outlast.core.lookalike import escaped, unambiguous, unambiguous_name
 from outlast.core.record import Option
+from outlast.core.visible import escaped, unambiguous, unambiguous_name
 from outlast.store import RequestInfo
 
 UNREADABLE = "This request cannot be read."

@@ -19,7 +19,7 @@ from outlast.core.record import (
     SessionStarted,
     StateChanged,
 )
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, StoreCorrupt
 from outlast.store.admission import Admission, AdmissionReceipt
 from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
 
@@ -160,3 +160,28 @@ def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
     if kind is StateChanged:
         return entry.offset > slices_after
     return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)
+
+
+class PageFiller:
+    """A page while rows are put on it, until they hold enough records or bytes.
+
+    The first row always fits.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._records = limit
+        self._bytes = FULL_PAGE
+
+    def add(self, records: int, size: int) -> None:
+        self._records -= records
+        self._bytes -= size
+
+    @property
+    def is_full(self) -> bool:
+        return self._records <= 0 or self._bytes <= 0
+
+
+def check_snapshot(offset: int, end: int) -> None:
+    """Refuse a snapshot of more than there is in the log."""
+    if offset > end:
+        raise StoreCorrupt(f"a snapshot holds all up to {offset}, and the log ends at {end}")

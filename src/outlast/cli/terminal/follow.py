@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from outlast.core.cursor import cursor_of
-from outlast.core.event import Event
+from outlast.core.event import Event, cursor_of
 from outlast.errors import UnknownSession
 from outlast.log.reader import EventReader, Wakeups
 from outlast.store import SessionInfo, Store

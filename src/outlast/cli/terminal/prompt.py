@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from outlast.cli.terminal.output import json_line
-from outlast.core.lookalike import escaped, unambiguous
 from outlast.core.record import Option
+from outlast.core.visible import escaped, unambiguous
 from outlast.session import Request
 from outlast.session.request import request_lines
 

@@ -11,7 +11,7 @@ from rich.cells import get_character_cell_size
 
 from outlast.cli.terminal.output import moment
 from outlast.cli.terminal.prompt import option_text
-from outlast.core.lookalike import unambiguous_name
+from outlast.core.visible import unambiguous_name
 from outlast.session import Request
 from outlast.session.request import request_lines
 

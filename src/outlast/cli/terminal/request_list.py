@@ -7,8 +7,7 @@ from outlast.cli.terminal.event_line import failure_text, value_text
 from outlast.cli.terminal.output import one_line
 from outlast.cli.terminal.prompt import ParsedAnswer
 from outlast.core import record as r
-from outlast.core.cursor import Cursor
-from outlast.core.event import Event
+from outlast.core.event import Cursor, Event
 from outlast.errors import InvalidAnswer, UnknownSession
 from outlast.log.reader import EntriesBefore, EventReader
 from outlast.session import Request, request_of

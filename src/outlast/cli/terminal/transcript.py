@@ -6,7 +6,7 @@ from typing import Any
 from outlast.cli.terminal.event_line import failure_text, parts_text, value_text
 from outlast.cli.terminal.output import is_terminal, json_line, one_line, out, write
 from outlast.core.event import Event
-from outlast.core.lookalike import escaped
+from outlast.core.visible import escaped
 from outlast.session.request import call_text
 
 OVER = ("session.completed", "session.failed", "session.ended")

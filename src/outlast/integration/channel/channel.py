@@ -1,16 +1,18 @@
-"""The contract of a channel, for those who write another one."""
+"""The contract of a channel, for those who write another one; an app's channels by name."""
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outlast.agents.agent import Agent
 from outlast.agents.subscription import check_events
 from outlast.core.name import OF_CHANNEL, check_id
+from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition
 from outlast.integration.channel.inbound import HttpReply, Inbound, InboundRequest
 from outlast.integration.channel.outgoing import Outgoing
+from outlast.integration.outbox.webhook import Subscriber
 
 DEFAULT_EVENTS = ("turn.completed", "turn.failed", "request.opened", "authorization.required")
 
@@ -77,3 +79,22 @@ class Channel(ABC):
     @property
     def _prefix(self) -> str:
         return f"{OF_CHANNEL}{self.name}:"
+
+
+def channels_by_name(
+    channels: Sequence[Channel], agents: Mapping[str, Subscriber]
+) -> dict[str, Channel]:
+    """Return channels by name, if each has an agent of this app and no two have one name."""
+    found: dict[str, Channel] = {}
+    for channel in listed("channels", channels):
+        if not isinstance(channel, Channel):
+            raise InvalidDefinition(f"a {type(channel).__name__} is not a Channel")
+        if channel.name in found:
+            raise InvalidDefinition(f"two channels are named {channel.name}", channel=channel.name)
+        if channel.agent not in agents:
+            raise InvalidDefinition(
+                f"channel {channel.name} is for the agent {channel.agent}, which this app has not",
+                channel=channel.name,
+            )
+        found[channel.name] = channel
+    return found

@@ -12,8 +12,7 @@ from contextlib import AsyncExitStack, aclosing
 from msgspec import Struct
 
 from outlast.clock import Clock
-from outlast.core.cursor import Cursor
-from outlast.core.event import Event
+from outlast.core.event import Cursor, Event
 from outlast.core.instant import seconds
 from outlast.errors import AddressRefused, InvalidUrl, Unreachable
 from outlast.integration.outbox.consumer import Deliver, Receiver

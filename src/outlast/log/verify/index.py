@@ -13,7 +13,7 @@ from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
 from outlast.core.instant import date_of, date_or_none, rfc3339
 from outlast.core.record import Entry
-from outlast.log.verify.finding import Wrong
+from outlast.log.verify.rule import Wrong
 from outlast.store import DeliveryInfo, FailureInfo, RequestInfo
 
 

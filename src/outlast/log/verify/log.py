@@ -14,8 +14,7 @@ from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import EMPTY, Slices, change
-from outlast.log.verify.finding import Finding, Wrong
-from outlast.log.verify.rule import broken_rules
+from outlast.log.verify.rule import Finding, Wrong, broken_rules
 
 Attempt = tuple[str, int]
 

@@ -1,4 +1,4 @@
-"""Rules that a record must keep to follow on a lane: one small function per record.
+"""Rules that a record must keep to follow on a lane, one small function per record; and `Finding`.
 
 Each is given the lane as it was before, and yields what is wrong with the record. Pure, like the
 fold, and stricter: the fold believes what the owner wrote.
@@ -7,15 +7,28 @@ fold, and stricter: the fold believes what the owner wrote.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from outlast.core import record as r
 from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
 from outlast.core.record import AnyRecord, Tokens
 from outlast.core.result import Asked
-from outlast.log.verify.finding import Wrong
 
+Wrong = tuple[str, str]
+"""A code and a sentence, before it is known where."""
 Rule = Callable[[Lane, Any], Iterator[Wrong]]
+
+
+class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is wrong with a session. `offset` is 0 where an index is wrong by itself."""
+
+    session_id: str
+    code: str
+    message: str
+    offset: int = 0
+    lane: str = ""
 
 
 def broken_rules(lane: Lane, record: AnyRecord) -> Iterator[Wrong]:

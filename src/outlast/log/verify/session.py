@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, UnknownSession
-from outlast.log.verify.finding import Finding, Wrong
 from outlast.log.verify.index import (
     Indexes,
     wrong_deliveries,
@@ -18,6 +17,7 @@ from outlast.log.verify.index import (
     wrong_tokens,
 )
 from outlast.log.verify.log import SessionLog
+from outlast.log.verify.rule import Finding, Wrong
 from outlast.log.verify.stored import (
     stuck,
     wrong_cursors,

@@ -11,10 +11,9 @@ from outlast.core.index import status_of
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane
 from outlast.core.view import EMPTY, change_all
-from outlast.log.verify.finding import Wrong
 from outlast.log.verify.index import Indexes, differences
 from outlast.log.verify.log import LaneLog, SessionLog
-from outlast.log.verify.rule import left_to_do
+from outlast.log.verify.rule import Wrong, left_to_do
 from outlast.store import (
     FailureInfo,
     LaneInfo,

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.cursor import Cursor
+from outlast.core.event import Cursor
 from outlast.core.instant import seconds
 from outlast.log.reader import PAGE, confirm
 from outlast.server.backend import ServerBackend

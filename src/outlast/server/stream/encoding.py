@@ -6,8 +6,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.core.cursor import Cursor, cursor_of
-from outlast.core.event import Event
+from outlast.core.event import Cursor, Event, cursor_of
 from outlast.core.event import encode as encode_event
 from outlast.core.record import AnyRecord, AuthorizationRequired
 from outlast.errors import InvalidInput

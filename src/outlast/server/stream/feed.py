@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from outlast.clock import Clock
-from outlast.core.cursor import Cursor
+from outlast.core.event import Cursor
 from outlast.errors import CursorAhead, HistoryGone, StoreUnavailable, UnknownSession
 from outlast.log.reader import POLL, EventReader
 from outlast.log_context import get_logger

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from outlast.clock import Clock
 from outlast.core.codec import CHECKSUM_DIGITS
-from outlast.core.cursor import Cursor, cursor_of
+from outlast.core.event import Cursor, cursor_of
 from outlast.server.error import ErrorResponse
 
 BEGINNING = "-1"

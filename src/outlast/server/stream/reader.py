@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from starlette.requests import Request
 
-from outlast.core.cursor import Cursor
+from outlast.core.event import Cursor
 from outlast.errors import HistoryGone, UnknownSession
 from outlast.server.backend import ServerBackend
 from outlast.server.stream.encoding import EventBatch, Frame, Visibility

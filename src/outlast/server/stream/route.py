@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from msgspec import Struct
 
-from outlast.core.cursor import TEXT as CURSOR_TEXT
-from outlast.core.cursor import Cursor, cursor_of
+from outlast.core.event import CURSOR_TEXT, Cursor, cursor_of
 from outlast.log.reader import confirm
 from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
-from outlast.core.cursor import Cursor
+from outlast.core.event import Cursor
 from outlast.errors import HistoryGone
 from outlast.log.reader import EventReader
 from outlast.server.stream.encoding import EncodedEvent, EventBatch, Visibility, line_of

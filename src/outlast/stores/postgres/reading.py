@@ -11,9 +11,8 @@ from outlast.core.lane import FOLD
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
 from outlast.store import Loaded, LogPage, Snapshot
-from outlast.store.log import concerns
+from outlast.store.log import PageFiller, check_snapshot, concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
-from outlast.stores.page import PageFiller, check_snapshot
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.row import BlobMissing, LogRow, Unpacker

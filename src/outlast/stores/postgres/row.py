@@ -17,11 +17,12 @@ from outlast.core.codec import (
     Packer,
     blob_names,
     checksum_of,
+    size_of_row,
+    size_of_value,
     version_of,
 )
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
-from outlast.stores.page import size_of_row, size_of_value
 from outlast.stores.postgres.writer import GroupBuffer
 
 # The marks of a row, by which a reader skips rows without reading them.

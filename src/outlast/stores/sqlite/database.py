@@ -8,6 +8,7 @@ closing any descriptor of it would drop SQLite's locks. The statements are in `q
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
@@ -26,7 +27,7 @@ from outlast.clock import Clock
 from outlast.core.codec import Packer, checksum_of, version_of
 from outlast.core.name import MAIN
 from outlast.core.record import Entry
-from outlast.errors import StoreCorrupt
+from outlast.errors import StoreCorrupt, UsedAfterFork
 from outlast.stores.sqlite.error import explain, is_passing, locked_for_too_long
 
 Params = Mapping[str, Any]
@@ -123,6 +124,27 @@ SETTINGS = (
     f"PRAGMA journal_size_limit = {LOG_SIZE}",
     "PRAGMA query_only = {query_only:d}",
 )
+
+
+# A store belongs to the process that opened it: SQLite's connections do not survive a fork.
+_pid = os.getpid()
+
+
+def _note_child() -> None:
+    global _pid
+    _pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_note_child)
+
+
+def check_process(pid: int) -> None:
+    """Refuse to go on in another process than the one that opened the store."""
+    if _pid != pid:  # known from the fork: asking the system costs more than the rest
+        raise UsedAfterFork(
+            "this store was opened before a fork, and SQLite's connections do not survive one;"
+            " open a store of its own in each process"
+        )
 
 
 class Database:

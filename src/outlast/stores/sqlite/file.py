@@ -15,8 +15,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store import Transaction
 from outlast.stores.listener import Heard
 from outlast.stores.sqlite.checkpoint import wipe
-from outlast.stores.sqlite.database import Database
-from outlast.stores.sqlite.fork import check_process
+from outlast.stores.sqlite.database import Database, check_process
 from outlast.stores.sqlite.liveness import workers_directory
 from outlast.stores.sqlite.notify import ListenerSet, LoopListeners
 from outlast.stores.sqlite.path import FileWatch, check_place

@@ -1,4 +1,7 @@
-"""Hints that something was written: within the process by a call, beyond it by datagrams.
+"""Results and hints for event loops: within the process by one wake-up, beyond it by datagrams.
+
+The store's threads hand their results to the loops that wait for them, many with one wake-up, and
+with them the hints that something was written (`resolve`).
 
 Hints may be lost, and nothing depends on them: a reader or worker that waits also polls. A line
 of a datagram is 1 or 0 (whether something arrived or a lane was given back) and a session's id.
@@ -14,10 +17,12 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from outlast.clock import Clock
 from outlast.stores.fork import guard
@@ -27,6 +32,8 @@ from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.private import make_private_directory
 
 Hints = Mapping[str, bool]
+Loop = asyncio.AbstractEventLoop
+Future = asyncio.Future[Any]
 
 LONGEST = 4096
 LOOK_EVERY = 1.0
@@ -315,3 +322,59 @@ class Notifier:
 
     def close(self) -> None:
         self._sender.close()
+
+
+@dataclass(slots=True)
+class PendingResult:
+    """A pending result. `future` is None when the caller reads `result` itself or needs none."""
+
+    future: Future | None
+    result: Any = None
+    error: BaseException | None = None
+
+
+def make_future() -> Future:
+    return asyncio.get_running_loop().create_future()
+
+
+def resolve(
+    answers: Sequence[PendingResult],
+    listeners: Mapping[Loop, LoopListener] | None = None,
+    hints: Hints | None = None,
+    here: Loop | None = None,
+) -> None:
+    """Resolve the answers' futures and pass on the hints, each on its own event loop.
+
+    `here` is the loop of this very thread, if there is one. Its futures are resolved at once, and
+    the caller calls its listeners, after it has released the writer's lock.
+    """
+    by_loop: dict[Loop, list[PendingResult]] = {
+        loop: [] for loop in listeners or () if loop is not here
+    }
+    for answer in answers:
+        if answer.future:
+            by_loop.setdefault(answer.future.get_loop(), []).append(answer)
+    for loop, own in by_loop.items():
+        if loop is here:
+            wake(own)
+            continue
+        listener = listeners.get(loop) if listeners else None
+        with suppress(RuntimeError):  # the loop was closed, and its waiters with it
+            loop.call_soon_threadsafe(wake, own, listener, hints)
+
+
+def wake(
+    answers: Sequence[PendingResult],
+    listener: LoopListener | None = None,
+    hints: Hints | None = None,
+) -> None:
+    for answer in answers:
+        future = answer.future
+        if future is None or future.done():
+            continue
+        if answer.error:
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer.result)
+    if listener and hints:
+        listener.hear(hints)

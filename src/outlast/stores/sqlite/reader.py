@@ -19,7 +19,7 @@ from outlast.stores.sqlite.database import (
     open_database,
 )
 from outlast.stores.sqlite.error import explain
-from outlast.stores.sqlite.future import PendingResult, make_future, resolve
+from outlast.stores.sqlite.notify import PendingResult, make_future, resolve
 from outlast.stores.sqlite.path import FileWatch
 
 T = TypeVar("T")

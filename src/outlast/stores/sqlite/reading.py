@@ -5,14 +5,13 @@ from contextlib import closing
 from math import inf
 from typing import NamedTuple
 
-from outlast.core.codec import checksum_of
+from outlast.core.codec import checksum_of, size_of_row
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
 from outlast.store import Loaded, LogPage, Snapshot
-from outlast.store.log import concerns
+from outlast.store.log import PageFiller, check_snapshot, concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
-from outlast.stores.page import PageFiller, check_snapshot, size_of_row
 from outlast.stores.sqlite.database import (
     OFFSETS,
     Database,

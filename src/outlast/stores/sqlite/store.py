@@ -11,9 +11,9 @@ from pathlib import Path
 
 from outlast.clock import Clock
 from outlast.store.clock import LocalStoreClock
+from outlast.stores.sqlite.database import check_process
 from outlast.stores.sqlite.document import SqliteDocument
 from outlast.stores.sqlite.file import FileAccess
-from outlast.stores.sqlite.fork import check_process
 from outlast.stores.sqlite.limit import SqliteLimit
 from outlast.stores.sqlite.listing import SqliteListing
 from outlast.stores.sqlite.log import SqliteLog

@@ -21,7 +21,7 @@ from outlast.store import Commit, Committed, Refused
 from outlast.stores.sqlite.commit import write_commits
 from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.error import explain, is_of_the_disk
-from outlast.stores.sqlite.future import PendingResult, make_future, resolve
+from outlast.stores.sqlite.notify import PendingResult, make_future, resolve
 from outlast.stores.sqlite.writer import Writer
 
 T = TypeVar("T")

@@ -14,9 +14,8 @@ from outlast.clock import Clock
 from outlast.store import Renewal, TakeoverEvidence
 from outlast.store.work import PAUSES
 from outlast.stores.lock_file import LockFile
-from outlast.stores.sqlite.database import Database, open_database
+from outlast.stores.sqlite.database import Database, check_process, open_database
 from outlast.stores.sqlite.error import explain
-from outlast.stores.sqlite.fork import check_process
 from outlast.stores.sqlite.path import FileWatch
 
 T = TypeVar("T")

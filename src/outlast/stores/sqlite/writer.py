@@ -38,10 +38,18 @@ from outlast.stores.sqlite.database import (
     open_database,
 )
 from outlast.stores.sqlite.error import explain, is_of_the_disk
-from outlast.stores.sqlite.future import Future, Loop, PendingResult, make_future, resolve
 from outlast.stores.sqlite.liveness import workers_directory
 from outlast.stores.sqlite.migration import open_for_writing
-from outlast.stores.sqlite.notify import Hints, LoopListeners, Notifier
+from outlast.stores.sqlite.notify import (
+    Future,
+    Hints,
+    Loop,
+    LoopListeners,
+    Notifier,
+    PendingResult,
+    make_future,
+    resolve,
+)
 from outlast.stores.sqlite.path import FileReplaced, FileWatch
 
 log = logging.getLogger("outlast.sqlite")
