@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ class BetweenCommitAndLook(Held):
 
 
 class BeforeItRests(Held):
-    say_more = None
+    say_more: Callable[[], Awaitable[object]]
 
     async def commit(self, commits: Any) -> Any:
         if self.armed.is_set() and any(c.lane == "main" and c.release for c in commits):

@@ -42,7 +42,7 @@ async def output_of(session: Session[Any]) -> str:
     """Wait for the turn's end, whatever is asked meanwhile."""
     while not await the(session, "turn.completed"):  # noqa: ASYNC110 - of another worker, perhaps
         await asyncio.sleep(0)
-    return (await session.wait()).output
+    return str((await session.wait()).output)
 
 
 async def test_a_model_hands_work_to_another_agent_and_gets_its_answer() -> None:

@@ -354,7 +354,7 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"model_options": ModelOptions(idle_timeout=-1)}, "idle_timeout is a number of seconds"),
         ({"model_options": ModelOptions(settings=7)}, "settings of agent a are values by name"),
         ({"model_options": ModelOptions(settings="temperature")}, "are values by name"),
-        ({"model_options": ModelOptions(settings={7: 0.2})}, "are values by name"),
+        ({"model_options": ModelOptions(settings={7: 0.2})}, "are values by name"),  # type: ignore[dict-item]
         ({"limits": Limits(turns=7)}, "limits.turns is a Limit"),
         ({"limits": {"max_steps": 3}}, "limits is Limits"),
         ({"model_options": ModelOptions(limit=7)}, "model_options.limit is a Limit"),
@@ -418,6 +418,7 @@ def test_a_type_or_a_default_may_describe_an_argument_that_the_docstring_does_no
         Args:
             note: But this.
         """
+        return name
 
     told = find.spec.schema["properties"]
     described = {name: each.get("description") for name, each in told.items()}
@@ -435,6 +436,7 @@ def test_an_argument_may_have_any_name(recwarn: pytest.WarningsRecorder) -> None
     @tool
     async def odd(model_config: int, model_dump: int, schema: str, _own: int = 1) -> str:
         """Take what pydantic has names for."""
+        return schema
 
     args = '{"model_config": 1, "model_dump": 2, "schema": "three"}'
     assert odd.arguments.parse(args) == {

@@ -37,7 +37,7 @@ class Pausing(WrappedStore):
         self.has_ended = asyncio.Event()
 
     @asynccontextmanager
-    async def transaction(self, limit: float) -> AsyncIterator[Transaction]:
+    async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:
         async with self.inner.log.transaction(limit) as transaction:
             commit = transaction.commit
 
@@ -46,7 +46,7 @@ class Pausing(WrappedStore):
                 await self.has_ended.wait()
                 return await commit(wanted)
 
-            transaction.commit = commit_later  # type: ignore[method-assign]
+            transaction.commit = commit_later  # type: ignore[method-assign, assignment]
             yield transaction
 
 

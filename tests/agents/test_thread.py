@@ -1,6 +1,7 @@
 import asyncio
 import logging
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -87,7 +88,7 @@ async def test_a_place_that_is_left_while_something_runs_there_is_free_when_that
 async def test_one_place_serves_several_functions_one_after_the_other() -> None:
     place = Line().ask("only")
 
-    assert [await place.begin(lambda n=n: n) for n in range(3)] == [0, 1, 2]
+    assert [await place.begin(partial(int, n)) for n in range(3)] == [0, 1, 2]
 
 
 async def test_who_is_cancelled_in_the_line_leaves_it() -> None:

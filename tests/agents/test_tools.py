@@ -514,7 +514,7 @@ async def test_a_result_that_cannot_be_stored_is_an_interruption(
 async def test_a_tool_whose_result_cannot_be_stored_is_not_run_again(promise: str) -> None:
     ran: list[int] = []
 
-    @tool(**{promise: True})
+    @tool(**{promise: True})  # type: ignore[call-overload]
     async def look() -> object:
         ran.append(1)
         return object()
@@ -689,7 +689,7 @@ DEEDS: dict[str, tuple[Callable[[Context], Any], str]] = {
     "an event in halves": (lambda ctx: emit(ctx, "caf\udce9"), "INVALID_NAME"),
     "a question that is a number": (lambda ctx: ctx.ask(7), "INVALID_INPUT"),
     "a question in halves": (lambda ctx: ctx.ask("caf\udce9"), "unknown"),
-    "options that are numbers": (lambda ctx: ctx.ask("?", [1, 2]), "INVALID_INPUT"),
+    "options that are numbers": (lambda ctx: ctx.ask("?", [1, 2]), "INVALID_INPUT"),  # type: ignore[list-item]
     "options without a label": (lambda ctx: ctx.ask("?", [Option("a", None)]), "INVALID_INPUT"),
     "options in one": (lambda ctx: ctx.ask("?", "yes"), "INVALID_INPUT"),
     "an answer in seven": (lambda ctx: ctx.ask("?", timeout="7"), "INVALID_INPUT"),

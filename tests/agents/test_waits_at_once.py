@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from scene import agent, at_standstill, results_of, running, seen, the, until
@@ -20,6 +20,7 @@ from outlast.testing.ledger import Ledger
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 from outlast.testing.wrapped_store import WrappedStore
 
+T = TypeVar("T")
 Juggle = Callable[[Context[Any]], Awaitable[Any]]
 HOUR = 3_600_000
 AN_HOUR = timedelta(hours=1)
@@ -42,6 +43,12 @@ def juggler(juggle: Juggle, **options: Any) -> Agent[Any, Any]:
 @tool(approval="always")
 async def pay() -> str:
     return "paid"
+
+
+def note(where: list[T], what: T) -> T:
+    """Add to a list what a step did, and return it."""
+    where.append(what)
+    return what
 
 
 def slow() -> Agent[Any, Any]:
@@ -155,7 +162,7 @@ async def test_sleeps_are_told_apart_by_their_branches() -> None:
         async def nap(name: str, hours: int) -> str:
             await asyncio.sleep(0.02 if name == "long" else 0)
             await ctx.sleep(hours * AN_HOUR)
-            return str(await ctx.step(f"{name} is over", lambda: over.append(name) or name))
+            return str(await ctx.step(f"{name} is over", lambda: note(over, name)))
 
         return list(await ctx.gather(nap("long", 10), nap("short", 1)))
 
@@ -453,7 +460,7 @@ async def test_sleeps_pass_at_the_same_time() -> None:
 
     async def nap(ctx: Context[Any], place: int, hours: int) -> int:
         await ctx.sleep(hours * AN_HOUR)
-        return int(await ctx.step(f"{place}", lambda: woken.append(hours) or hours))
+        return int(await ctx.step(f"{place}", lambda: note(woken, hours)))
 
     async def juggle(ctx: Context[Any]) -> list[int]:
         return list(await ctx.gather(*(nap(ctx, *each) for each in enumerate((2, 1, 2)))))
@@ -618,7 +625,7 @@ async def test_a_branch_that_works_goes_on_before_the_tool_stops() -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def dawdle() -> str:
             await asyncio.sleep(0.05)
-            return str(await ctx.step("work", lambda: done.append(ctx.attempt) or "worked"))
+            return str(await ctx.step("work", lambda: note(done, ctx.attempt) and "worked"))
 
         return list(await ctx.gather(asked(ctx), dawdle()))
 

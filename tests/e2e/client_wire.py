@@ -56,7 +56,12 @@ def shown(end: int = EVENTS[-1].offset, status: str = "idle") -> Reply:
     """Return the session itself, as the server shows it."""
     lane = {"lane": "main", "status": status, "turn": None, "queued": 0}
     instant = "2026-01-31T12:00:00.000Z"
-    session = {"session_id": "ses_1", "agent": "a", "mode": "conversation", "status": status}
+    session: dict[str, Any] = {
+        "session_id": "ses_1",
+        "agent": "a",
+        "mode": "conversation",
+        "status": status,
+    }
     session |= {"created_at": instant, "updated_at": instant, "offset": end, "lanes": [lane]}
     return Reply(200, (), json.dumps(session).encode())
 

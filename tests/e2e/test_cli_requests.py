@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 import pytest
 import shop
-from click.testing import Result
 from msgspec.structs import replace
 from terminal import Place, Terminal
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from outlast import Agent, Approval, Outlast, tool
 from outlast.cli import make_app

@@ -14,9 +14,8 @@ from typing import Any
 from unicodedata import category
 
 import pytest
-from click.testing import Result
 from scene import FAST
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from outlast import Agent, Outlast, tool
 from outlast.cli import make_app

@@ -14,11 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import Result
 from http_scene import on_a_socket
 from msgspec.structs import replace
 from terminal import EXECUTABLE, TIMEOUT, Place, environment
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from outlast import Outlast
 from outlast.cli import make_app

@@ -6,7 +6,6 @@ import json
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -88,7 +87,7 @@ async def test_no_name_or_cursor_or_header_breaks_a_route(store: str) -> None:
 
 async def test_no_cursor_that_somebody_made_up_breaks_a_page(store: str) -> None:
     async with scene(store=store) as bank, bank.caller() as caller:
-        value: list[Any] | str
+        value: object
         for value in (
             ["\0", "main"],
             ["ses_x", "\0"],

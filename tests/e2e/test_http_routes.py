@@ -181,7 +181,9 @@ async def test_a_messages_deadline_is_an_instant_in_the_future_and_no_answers() 
         path = f"/sessions/{started['session_id']}/deliveries"
         [asked] = (await caller.ask("GET", "/requests"))["requests"]
         answer = {"request_id": asked["request_id"], "option": "approve"}
-        bodies = [{"message": "hello", "deadline": wrong} for wrong in WRONG_DEADLINES]
+        bodies: list[dict[str, Any]] = [
+            {"message": "hello", "deadline": wrong} for wrong in WRONG_DEADLINES
+        ]
         bodies.append({"answers": [answer], "deadline": "2099-01-31T12:00:00Z"})
 
         for body in bodies:

@@ -39,9 +39,11 @@ class CountingStore(WrappedStore):
         self.older: SessionInfo | None = None
         self.was_refused = asyncio.Event()
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
         self._ask("read")
-        return await super().read(session_id, after, limit)
+        return await super().read(session_id, after, limit, large=large)
 
     async def session(self, session_id: str) -> SessionInfo | None:
         self._ask("session")

@@ -26,7 +26,11 @@ RECEIPT = {"session_id": "ses_1", "delivery_id": "dlv_1", "lane": "main", "offse
 
 
 def question(number: int, **fields: Any) -> dict[str, Any]:
-    asked = {"request_id": f"req_{number}", "session_id": "ses_1", "kind": "question"}
+    asked: dict[str, Any] = {
+        "request_id": f"req_{number}",
+        "session_id": "ses_1",
+        "kind": "question",
+    }
     asked |= {"prompt": "Which?", "options": [], "allow_freeform": True}
     return asked | fields
 

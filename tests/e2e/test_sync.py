@@ -57,7 +57,7 @@ def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itsel
 ) -> None:
     @tool
     async def delegate() -> str:
-        return bridge.start("greeter", "Hi").wait().output
+        return str(bridge.start("greeter", "Hi").wait().output)
 
     model = ScriptedModel([call("delegate"), say("done")])
     agents = [Agent("boss", model, tools=[delegate]), Agent("greeter", ScriptedModel([]))]
@@ -74,7 +74,7 @@ def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itsel
 def test_a_sync_tool_may_use_the_bridge(tmp_path: Path) -> None:
     @tool
     def delegate() -> str:
-        return bridge.start("greeter", "Hi").wait().output
+        return str(bridge.start("greeter", "Hi").wait().output)
 
     boss = Agent("boss", ScriptedModel([call("delegate"), say("done")]), tools=[delegate])
     greeter = Agent("greeter", ScriptedModel([say("Hello!")]))

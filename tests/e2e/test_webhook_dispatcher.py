@@ -137,9 +137,9 @@ class Failing(WrappedStore):
         self._fail("look")
         return await super().next_due_at()
 
-    async def read(self, *args: Any) -> Any:
+    async def read(self, *args: Any, **options: Any) -> Any:
         self._fail("read")
-        return await super().read(*args)
+        return await super().read(*args, **options)
 
 
 async def test_what_could_not_be_settled_is_told_again_when_its_hold_is_over(

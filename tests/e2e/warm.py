@@ -117,4 +117,5 @@ if __name__ == "__main__":
     os.environ.update(order["environment"])
     sys.argv = order["command"]
     sys.path[0] = str(Path(sys.argv[0]).parent)
-    sys.exit(main())
+    main()
+    sys.exit()

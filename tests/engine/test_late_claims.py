@@ -75,8 +75,8 @@ class Late:
     @asynccontextmanager
     async def app(self, *agents: Agent[Any, Any]) -> AsyncIterator[Outlast]:
         if self._database == "sqlite":
-            store = StoppedAfterClaims(SqliteStore(self._path, self._clock), self._clock)
-            async with running(*agents, settings=PATIENT, store=store, clock=self._clock) as app:
+            late = StoppedAfterClaims(SqliteStore(self._path, self._clock), self._clock)
+            async with running(*agents, settings=PATIENT, store=late, clock=self._clock) as app:
                 yield app
             return
         wire = Wire(self._url())

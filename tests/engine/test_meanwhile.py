@@ -38,8 +38,10 @@ class Meanwhile(WrappedStore):
         self.after_read: Callable[[], Awaitable[object]] | None = None
         self.before_commit: Callable[[Commit], Awaitable[object]] | None = None
 
-    async def read(self, session_id: str, after: int, limit: int = 500) -> LogPage:
-        page = await super().read(session_id, after, limit)
+    async def read(
+        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+    ) -> LogPage:
+        page = await super().read(session_id, after, limit, large=large)
         if happens := self.after_read:
             self.after_read = None
             await happens()

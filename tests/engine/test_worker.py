@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from outlast.engine.counters import WorkerCounters
 from outlast.engine.owned_lane import OwnedLane
 from outlast.engine.worker import LANE_OVERHEAD, LaneCache
 from outlast.errors import InvalidInput, StoreUnavailable
-from outlast.store import Claim, Commit, Committed, Refused, Store, WorkerInfo
+from outlast.store import Claim, Commit, Committed, Refused, Store, TakeoverEvidence, WorkerInfo
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import ScriptedReply, call, calls, say
@@ -307,7 +307,7 @@ class AwayStore(WrappedStore):
         self._may_be_away("claim")
         return await super().claim(*args, **options)
 
-    async def find_dead(self) -> Sequence[str]:
+    async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
         self._may_be_away("find_dead")
         return await super().find_dead()
 

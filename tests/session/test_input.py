@@ -167,7 +167,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
     "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
     "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
-    "list strange requests": (lambda app, _: app.requests(kinds=["wish", []]), "INVALID_INPUT"),
+    "list strange requests": (lambda app, _: app.requests(kinds=["wish", []]), "INVALID_INPUT"),  # type: ignore[list-item]
     "query a number": (lambda _, s: s.query(7), "INVALID_INPUT"),
     "query a name": (lambda _, s: s.query("Note"), "INVALID_INPUT"),
     "list far too many": (lambda app, _: app.sessions(limit=2**70), "INVALID_INPUT"),
@@ -288,7 +288,7 @@ async def test_what_does_not_exist_is_refused_whatever_it_is_called(name: Any, p
     [
         Webhook(7),
         Webhook(HOOK, events=7),
-        Webhook(HOOK, events=[7]),
+        Webhook(HOOK, events=[7]),  # type: ignore[list-item]
         Webhook(HOOK, secret=7),
     ],
     ids=str,

@@ -94,6 +94,8 @@ class Twin:
         parameters = {each.arg: each.annotation for each in arguments}
         found: dict[str, ast.expr] = {}
         for node in ast.walk(init):
+            target: ast.expr
+            annotation: ast.expr | None
             if isinstance(node, ast.AnnAssign):
                 target, annotation = node.target, node.annotation
             elif isinstance(node, ast.Assign) and len(node.targets) == 1:

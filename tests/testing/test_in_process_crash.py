@@ -148,7 +148,7 @@ class Story:
     struck: bool
     known: list[Entry]
     done_by_then: World
-    outputs: list[str]
+    outputs: list[str | None]
     notes: int
 
 

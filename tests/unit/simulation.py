@@ -150,7 +150,7 @@ class Simulation:
         if not children:
             return
         here = {"delivery_id": name, "child": self.choose(children)}
-        if asked and self.choose([True, False]):
+        if asked and bool(self.choose((1, 0))):
             how = self.choose(["answered", "completed", "cancelled", "superseded", "expired"])
             self.write([r.RequestRelayed(**here, request_id=self.choose(asked), how=how)])
             return

@@ -190,14 +190,15 @@ def asks_the_clock(module: Module) -> Iterator[Offence]:
         if target.partition(".")[0] in CHANCE:
             yield node.lineno, f"{target} belongs to clock.py"
     names = module.names
-    for node in ast.walk(module.tree):
-        if (name := module.full_name(node, names)) in READS_OF_CLOCK_OR_CHANCE:
-            yield node.lineno, f"{name} belongs to clock.py"
-        elif isinstance(node, ast.Call):
-            if module.full_name(node.func, names) == "ulid.ULID":
-                yield node.lineno, "new ids come from clock.py"
-            elif LOOP_TIME.search(ast.unparse(node.func)):
-                yield node.lineno, "the loop's time belongs to clock.py"
+    for found in ast.walk(module.tree):
+        name = module.full_name(found, names)
+        if isinstance(found, ast.expr) and name in READS_OF_CLOCK_OR_CHANCE:
+            yield found.lineno, f"{name} belongs to clock.py"
+        elif isinstance(found, ast.Call):
+            if module.full_name(found.func, names) == "ulid.ULID":
+                yield found.lineno, "new ids come from clock.py"
+            elif LOOP_TIME.search(ast.unparse(found.func)):
+                yield found.lineno, "the loop's time belongs to clock.py"
 
 
 def imports_in_the_open(module: Module) -> Iterator[Offence]:

@@ -201,11 +201,11 @@ async def test_a_sign_in_is_not_taken_from_somebody_else_where_that_is_known(hub
         back = await visit(hub, session)
 
         for tenant, principal in (("default", "eve"), ("evil", "ada")):
-            principal = {"tenant": tenant, "principal": principal}
-            assert await app.connections.complete("hub", **back, **principal) == "stranger"
+            user = {"tenant": tenant, "principal": principal}
+            assert await app.connections.complete("hub", **back, **user) == "stranger"
         assert await app.connections.complete("hub", **back, principal="") == "anonymous"
-        principal = {"tenant": "default", "principal": "ada"}
-        assert await app.connections.complete("hub", **back, **principal) == "completed"
+        user = {"tenant": "default", "principal": "ada"}
+        assert await app.connections.complete("hub", **back, **user) == "completed"
 
 
 async def test_of_two_that_come_back_at_once_only_one_shows_the_code(hub: Hub) -> None:

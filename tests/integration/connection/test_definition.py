@@ -112,7 +112,7 @@ def test_a_connection_that_cannot_work_is_refused_when_it_is_written(
     [
         (ConnectionSettings([HUB], ()), "need a secret_key"),
         (ConnectionSettings([HUB], "short"), "32 characters"),
-        (ConnectionSettings(["hub"], KEY), "is not a Connection"),
+        (ConnectionSettings(["hub"], KEY), "is not a Connection"),  # type: ignore[list-item]
         ([HUB], r"connections is ConnectionSettings\(…\) or None"),
     ],
 )

@@ -366,8 +366,8 @@ async def test_a_clock_that_is_set_back_fires_and_ends_nothing_again(
         await keeper.run_once()
     ends = [info.end for info in await started(store)]
 
-    for hour in (8.5, 9, 9.5, 10, 10.5, 11):
-        clock.set(at(hour))
+    for again in (8.5, 9, 9.5, 10, 10.5, 11):
+        clock.set(at(again))
         await keeper.run_once()
 
     assert await messages(store) == ["09:00", "10:00", "11:00"]

@@ -24,7 +24,7 @@ from outlast.engine.maintenance import DeadWorkerDetector
 from outlast.engine.service import ServiceLoop
 from outlast.engine.worker import Worker
 from outlast.errors import StoreUnavailable, UsedAfterFork
-from outlast.store import Claim, Committed, WorkerInfo
+from outlast.store import Claim, Committed, TakeoverEvidence, WorkerInfo
 from outlast.stores.postgres import PostgresStore
 from outlast.stores.postgres.liveness import MISSING_FOR
 from outlast.stores.postgres.statement import Statement
@@ -240,7 +240,7 @@ def named(worker: str, address: str = "") -> WorkerInfo:
     return WorkerInfo(worker=worker, host="here", pid=1, started_at=began, liveness_address=address)
 
 
-async def look(store: PostgresStore) -> dict[str, str]:
+async def look(store: PostgresStore) -> dict[str, TakeoverEvidence]:
     """Have the store look now, however lately it did; its questions to ports are answered."""
     store.work.observer._looked_at = float("-inf")
     found = dict(await store.work.find_dead())
@@ -248,8 +248,8 @@ async def look(store: PostgresStore) -> dict[str, str]:
     return found
 
 
-async def watch(store: PostgresStore) -> dict[str, str]:
-    found: dict[str, str] = {}
+async def watch(store: PostgresStore) -> dict[str, TakeoverEvidence]:
+    found: dict[str, TakeoverEvidence] = {}
     interval = DeadWorkerDetector(store, 0.3, lambda: None).interval
     async with asyncio.timeout(TIMEOUT):
         while not found:

@@ -310,12 +310,14 @@ async def test_a_schema_is_migrated_while_others_write(
     async with AsyncExitStack() as stack:
         rivals = [await stack.enter_async_context(rivalling(new_url)) for _ in range(4)]
         works = [keep_writing(rival, f"w{n}", migrated) for n, rival in enumerate(rivals[1:])]
-        working = asyncio.gather(keep_claiming(rivals[0], migrated), *works)
+        claiming = asyncio.create_task(keep_claiming(rivals[0], migrated))
+        writing = asyncio.gather(*works)
         store = await stack.enter_async_context(opened(new_url))
         await migrate(new_url, second_version)
         migrated.set()
         async with asyncio.timeout(60):
-            _, *written = await working
+            await claiming
+            written = await writing
         for session, count in written:
             entries = await read_all(store, session)
             assert [entry.offset for entry in entries] == list(range(1, count + 3))

@@ -116,9 +116,12 @@ async def test_who_listens_to_a_session_hears_that_it_was_erased(
 ) -> None:
     receipt = await admit(store, new_session(clock))
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    store.work.listen(
-        lambda _, arrived: heard.done() or heard.set_result(arrived), receipt.session_id
-    )
+
+    def hear(_: str, arrived: bool) -> None:
+        if not heard.done():
+            heard.set_result(arrived)
+
+    store.work.listen(hear, receipt.session_id)
 
     await store.log.erase(receipt.session_id)
 

@@ -273,9 +273,12 @@ async def test_a_tools_transaction_sends_with_its_commit(
     tool, other = await start(store, clock, 2)
     child = new_session(clock, parent=tool.session_id)
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    store.work.listen(
-        lambda _, arrived: heard.done() or heard.set_result(arrived), other.session_id
-    )
+
+    def hear(_: str, arrived: bool) -> None:
+        if not heard.done():
+            heard.set_result(arrived)
+
+    store.work.listen(hear, other.session_id)
     async with store.log.transaction() as tx:
         await tx.execute("CREATE TABLE orders (id INTEGER)")
         await tx.execute("INSERT INTO orders VALUES (17)")
