@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from unit.simulation import Simulation
@@ -29,20 +30,23 @@ from outlast.stores.sqlite import SqliteStore
 from outlast.testing import ScriptedModel, call, say
 from outlast.testing.wrapped_store import WrappedStore
 
+LINE = 30
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
+
+# The wider a diagram, the smaller its letters: a page's column is 700 pixels wide.
+NARROW = '%%{init: {"sequence": {"width": 90, "actorMargin": 20, "messageFontSize": 15}}}%%'
+# Thirteen tiers at Mermaid's own distances would fill three screens.
+CLOSE = '%%{init: {"flowchart": {"rankSpacing": 18, "padding": 8, "wrappingWidth": 400}}}%%'
 
 # The rooms
 
 
 def draw_rooms() -> str:
     """Return the units of the package, tier above tier; each may import those below it."""
-    lines = ["%% rooms: drawn by `make diagrams`", "flowchart TB"]
+    lines = ["%% rooms: drawn by `make diagrams`", CLOSE, "flowchart TB"]
     tiers = [sorted(unit for unit in tier if is_built(unit)) for tier in TIERS]
     for number, tier in enumerate(tiers):
-        lines.append(f'  subgraph tier{number}[" "]')
-        lines.append("    direction LR")
-        lines += [f'    {unit.strip("_")}["{unit}"]' for unit in tier]
-        lines.append("  end")
+        lines.append(f'  tier{number}["{" &nbsp;·&nbsp; ".join(tier)}"]')
     lines += [f"  tier{number} --> tier{number - 1}" for number in range(1, len(tiers))]
     return "\n".join(lines)
 
@@ -65,7 +69,7 @@ class WatchedStore(WrappedStore):
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
         receipts = await super().admit(admissions)
-        self._notes.append("Sender->>Store: admit: session.started, delivery.queued")
+        self._notes.append("Sender->>Store: admit: session.started,<br/>delivery.queued")
         self._notes.append("Store-->>Sender: receipt")
         return receipts
 
@@ -78,11 +82,17 @@ class WatchedStore(WrappedStore):
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         results = await super().commit(commits)
         for commit, result in zip(commits, results, strict=True):
-            kinds = ", ".join(kind_of(record) for record in commit.records)
+            kinds = [kind_of(record) for record in commit.records]
             if isinstance(result, Committed):
-                rest = " and release the lane" if commit.release else ""
-                self._notes.append(f"Worker->>Store: commit: {kinds}{rest}")
+                rest = "<br/>and release the lane" if commit.release else ""
+                said = in_lines("commit: " + ", ".join(kinds))
+                self._notes.append(f"Worker->>Store: {said}{rest}")
         return results
+
+
+def in_lines(text: str) -> str:
+    """Break a message of the diagram into lines: a long one makes all of it tiny on a page."""
+    return "<br/>".join(wrap(text, LINE, break_on_hyphens=False))
 
 
 def kind_of(record: AnyRecord) -> str:
@@ -111,7 +121,7 @@ async def draw_message() -> str:
         async with Outlast([agent], store=store) as app:
             session = await app.start(agent, "Refund order 17")
             await session.wait()
-    head = ["%% message: drawn by `make diagrams`", "sequenceDiagram"]
+    head = ["%% message: drawn by `make diagrams`", NARROW, "sequenceDiagram"]
     people = [f"  participant {who}" for who in ("Sender", "Store", "Worker", "Model", "Tool")]
     return "\n".join([*head, *people, *(f"  {note}" for note in notes)])
 
@@ -216,7 +226,11 @@ def draw_states() -> str:
     lines.append('  subgraph turn["a turn is open"]')
     lines += [f"  {node(name)}" for name in IN_A_TURN]
     lines.append("  end")
-    lines += [arrow(*step) for step in sorted(steps)]
+    reasons: dict[tuple[str, str, bool], list[str]] = {}
+    for start, why, end in sorted(steps):
+        reasons.setdefault((start, end, why in ("", "crash")), []).append(why)
+    for (start, end, is_own), whys in reasons.items():
+        lines += [arrow(start, why, end) for why in (whys if is_own else [", ".join(whys)])]
     return "\n".join(lines)
 
 
@@ -233,12 +247,16 @@ def arrow(start: str, why: str, end: str) -> str:
     return f"  {start} -- {why} --> {end}"
 
 
-ARROW = re.compile(r"^  (\w+) (?:-->|-- (\w+) -->|-\. (\w+) \.->) (\w+)$", re.MULTILINE)
+ARROW = re.compile(r"^  (\w+) (?:-->|-- ([\w, ]+) -->|-\. (\w+) \.->) (\w+)$", re.MULTILINE)
 
 
 def drawn_steps(diagram: str) -> set[tuple[str, str, str]]:
     """Return the steps that a drawn diagram shows."""
-    return {(start, why or fall, end) for start, why, fall, end in ARROW.findall(diagram)}
+    return {
+        (start, why, end)
+        for start, whys, fall, end in ARROW.findall(diagram)
+        for why in (whys or fall).split(", ")
+    }
 
 
 # The page
