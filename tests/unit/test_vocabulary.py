@@ -37,30 +37,27 @@ FIELD_TERMS = ("dead_letter", "DeadLetter", "dead_letters")
 # one belongs here, if it means what it means everywhere, or into the glossary.
 ORDINARY = frozenset(
     """
-    access address admission agents ai answer app append arming asgi auth authorization backend
-    blocking body bookmark builder bulk cache callback cancel cancellation channel chat check
-    checkpoint
-    child cli client clock coalesce codec command connections consequence consumer content context
-    contract control conversation core counters crash cron database decision decode demo dependency
-    dev directory dispatcher display document draft durability durable encode encoding encryption
-    end engine environment erase erasure error errors events everywhere evidence explain failure
-    fault feed file finding fleet flight flow folds follow fork format future grant handle
+    access address admission after agents ai answer app arming asgi auth authorization backend
+    blocking body builder bulk callback cancel cancellation channel chat check checkpoint child
+    cli client clock coalesce codec command connections consumer contact content context
+    contract control conversation core counters crash cron database dead decision decode demo
+    dependency dev dispatcher display document draft durability durable encode encoding
+    encryption end engine environment erase erasure error errors events everywhere evidence
+    explain failure fault feed file fleet flight flow folds follow fork format grant handle
     health history hook http in inbound inbox index info init instrument integration json keeper
-    keyboard keys kill
-    lanes launch ledger line link list listener listing liveness loading log logs loop lost main
-    maintenance memory merged metric migration model name net notify oauth obstacle openapi option
-    options outbox outgoing output owned owner ownership page parts path peer pipeline plan policy
-    pool postgres principal private probe process progress promise prompt protocol provider pydantic
-    random reader reading reasoning receiver reconnect recording refresh refusal registry remote
-    report requests resolver response rest result retry route router row rule run runner runtime
-    scheduler schedules schema screen scripted send sender serve server sessions setting settings
-    shape show sign signature signed simulation single slices sqlite start state statement status
-    stored stores stream subagent subject subscription supervisor sync tasks telemetry terminal
-    testing text thread timeline timer token tool trace traced transaction transcript translation up
-    upcast url
-    usage user validation value verify wait wake watch webhooks window wire work workers world
+    keyboard keys kill lanes launch layout ledger line link list listener listing liveness
+    loading lock log logs loop main maintenance memory merged metric migration model name net
+    notify oauth obstacle openapi option options outbox outgoing output owned owner ownership
+    parts path peer pipeline plan policy pool port postgres principal private probe process
+    progress promise prompt protocol provider pydantic random reader reading reasoning receiver
+    reconnect recording refresh refusal registry remote report requests response rest result
+    retry route router row rule run runner runtime scheduler schedules schema screen scripted
+    send sender serve server sessions setting settings shape show sign signature signed
+    simulation single slices sqlite start state statement status stored stores stream subagent
+    subscription supervisor sync tasks telemetry terminal test testing text thread timeline
+    timer token tool trace traced transaction transcript translation under unstable up url usage
+    user validation value verify visible wait wake watch webhooks window wire work workers world
     wrapped writer
-    layout lookalike visible after contact lock port unstable
     """.split()
 )
 

@@ -6,28 +6,28 @@ A store passes by completing the class (a pytest file of ten lines):
         async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
             return MyStore(tmp_path / "my.db", clock)
 
-The other hooks that it gives are in `subject.py`. A store that keeps nothing beyond its process
+The other hooks that it gives are in `store_under_test.py`. A store that keeps nothing beyond its process
 completes `VolatileStoreContract` instead. Needs pytest and pytest-asyncio.
 """
 
 import pytest
 
 TOPICS = (
-    "admission builder commit consequence document durability erasure failure flow listing "
-    "lost_owner outbox ownership reading request send transaction wake_up"
+    "admission builder commit commit_index dead_worker document durability erasure failure "
+    "flow_control listing outbox ownership reading request send transaction wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
 from outlast.testing.contract.admission import AdmissionContract  # noqa: E402
 from outlast.testing.contract.commit import CommitContract  # noqa: E402
-from outlast.testing.contract.consequence import ConsequenceContract  # noqa: E402
+from outlast.testing.contract.commit_index import CommitIndexContract  # noqa: E402
+from outlast.testing.contract.dead_worker import DeadWorkerContract  # noqa: E402
 from outlast.testing.contract.document import DocumentContract  # noqa: E402
 from outlast.testing.contract.durability import DurabilityContract, LifeContract  # noqa: E402
 from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
 from outlast.testing.contract.failure import FailureContract  # noqa: E402
-from outlast.testing.contract.flow import FlowContract  # noqa: E402
+from outlast.testing.contract.flow_control import FlowControlContract  # noqa: E402
 from outlast.testing.contract.listing import ListingContract  # noqa: E402
-from outlast.testing.contract.lost_owner import LostOwnerContract  # noqa: E402
 from outlast.testing.contract.outbox import OutboxContract  # noqa: E402
 from outlast.testing.contract.ownership import OwnershipContract  # noqa: E402
 from outlast.testing.contract.reading import ReadingContract  # noqa: E402
@@ -43,10 +43,10 @@ class VolatileStoreContract(
     AdmissionContract,
     RequestContract,
     OwnershipContract,
-    LostOwnerContract,
+    DeadWorkerContract,
     CommitContract,
-    ConsequenceContract,
-    FlowContract,
+    CommitIndexContract,
+    FlowControlContract,
     ReadingContract,
     ListingContract,
     FailureContract,

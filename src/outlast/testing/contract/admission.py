@@ -36,7 +36,7 @@ from outlast.testing.contract.builder import (
     turn_started,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 ENDS = (
     r.SessionCompleted(turn="t1"),
@@ -45,7 +45,7 @@ ENDS = (
 )
 
 
-class AdmissionContract(Subject):
+class AdmissionContract(StoreUnderTest):
     async def test_a_new_session_and_its_first_delivery_are_one_admission(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -29,7 +29,7 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 
 async def lanes_of_one_session(store: Store, clock: ManualClock, count: int) -> list[Claim]:
@@ -42,7 +42,7 @@ async def lanes_of_one_session(store: Store, clock: ManualClock, count: int) -> 
     return sorted(claims, key=lambda claim: claim.lane)
 
 
-class CommitContract(Subject):
+class CommitContract(StoreUnderTest):
     async def test_a_commit_is_in_the_log_when_it_returns(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -1,4 +1,4 @@
-"""What commits change beside the log: deliveries, tokens, ends, holds on keys, blobs."""
+"""Commits keep the indexes beside the log: deliveries, tokens, ends, holds on keys, blobs."""
 
 import asyncio
 
@@ -25,12 +25,12 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 MEGABYTE = 1024 * 1024
 
 
-class ConsequenceContract(Subject):
+class CommitIndexContract(StoreUnderTest):
     async def test_a_delivery_is_queued_then_running_then_settled(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -21,12 +21,12 @@ from outlast.testing.contract.builder import (
     start_and_claim,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 LARGE = "x" * 100_000
 
 
-class LostOwnerContract(Subject):
+class DeadWorkerContract(StoreUnderTest):
     async def lose(self, store: Store, clock: ManualClock, worker: str) -> Claim:
         """Let a worker claim the only lane and die with it."""
         lease = await enlist(store, clock, worker)

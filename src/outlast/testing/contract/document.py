@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from outlast.store import Document, Store
 from outlast.testing.clock import ManualClock
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 FIRST = Document(
     kind="grant", tenant="acme", name="github:ada", version=1, data=b"\x00sealed\xff", due_at=1000
@@ -15,7 +15,7 @@ async def get(store: Store, name: str = FIRST.name) -> Document | None:
     return await store.document.get(FIRST.kind, FIRST.tenant, name)
 
 
-class DocumentContract(Subject):
+class DocumentContract(StoreUnderTest):
     async def test_a_document_is_found_by_its_kind_tenant_and_name(self, store: Store) -> None:
         assert await store.document.put(FIRST, expected=None)
 

@@ -30,12 +30,12 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 TIMEOUT = 30.0
 
 
-class LifeContract(Subject):
+class LifeContract(StoreUnderTest):
     async def test_migrating_again_changes_nothing(self, store: Store, clock: ManualClock) -> None:
         session = (await admit(store, new_session(clock))).session_id
         before = await store.listing.session(session)
@@ -67,7 +67,7 @@ class LifeContract(Subject):
             assert await asyncio.gather(*asked) == [before] * 5
 
 
-class DurabilityContract(Subject):
+class DurabilityContract(StoreUnderTest):
     async def test_what_was_written_is_there_when_the_store_is_opened_again(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:

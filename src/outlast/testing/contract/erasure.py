@@ -27,7 +27,7 @@ from outlast.testing.contract.builder import (
     write_in_vain,
 )
 from outlast.testing.contract.outbox import HOLD, start_with_cursor, take_one, tell
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 LARGE = "x" * 300_000
 ADDRESS = "desk-7"
@@ -37,7 +37,7 @@ def large_result(text: str = LARGE) -> r.ToolCompleted:
     return r.ToolCompleted(call_id="t1.s1.c1", attempt=1, value=f'"{text}"')
 
 
-class ErasureContract(Subject):
+class ErasureContract(StoreUnderTest):
     async def test_an_erased_session_is_unknown(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock, token=ADDRESS)
         await write(store, commit(claim, delta(), put("1")))

@@ -19,7 +19,7 @@ from outlast.testing.contract.builder import (
     turn_started,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 ANY = FailureFilter()
 
@@ -55,7 +55,7 @@ async def found(store: Store, failed: FailureFilter = ANY, **filters: Any) -> li
     return [info.session_id for info in sessions]
 
 
-class FailureContract(Subject):
+class FailureContract(StoreUnderTest):
     async def test_a_failed_turn_is_shown_until_the_next_one_begins(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -1,4 +1,4 @@
-"""Whose turn it is: among tenants, under limits, and in queues that may be full."""
+"""Flow control: fairness among tenants, limits on calls, and queues that may be full."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 ONE = Bound("mutex:shop", concurrency=1)
 WAITS = Permit(granted=False)
@@ -72,7 +72,7 @@ def after(claim: Claim, commits: int = 1) -> Claim:
     return replace(claim, number=claim.number + commits)
 
 
-class FlowContract(Subject):
+class FlowControlContract(StoreUnderTest):
     # Fairness
 
     @pytest.mark.parametrize("waiting", [20, 200])

@@ -23,7 +23,7 @@ from outlast.testing.contract.builder import (
     turn_started,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 
 async def describe(store: Store, session_id: str) -> SessionInfo:
@@ -32,7 +32,7 @@ async def describe(store: Store, session_id: str) -> SessionInfo:
     return session
 
 
-class ListingContract(Subject):
+class ListingContract(StoreUnderTest):
     async def test_what_does_not_exist_is_none(self, store: Store, clock: ManualClock) -> None:
         assert await store.listing.session(clock.new_id("ses")) is None
         assert await store.listing.delivery(clock.new_id("dlv")) is None

@@ -15,7 +15,7 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 HOLD = 60_000
 HOOK = NewOutboxCursor("webhook", ("turn.completed", "turn.failed"), "https://shop.example/hook")
@@ -48,7 +48,7 @@ def letter(cursor: OutboxCursor, offset: int = 3) -> DeadLetter:
     )
 
 
-class OutboxContract(Subject):
+class OutboxContract(StoreUnderTest):
     async def test_a_new_outbox_cursor_has_nothing_to_tell(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -25,10 +25,10 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 
-class OwnershipContract(Subject):
+class OwnershipContract(StoreUnderTest):
     async def test_a_claim_says_what_was_claimed(self, store: Store, clock: ManualClock) -> None:
         await enlist(store, clock)
         receipt = await admit(store, new_session(clock, tenant="acme", agent="clerk"))

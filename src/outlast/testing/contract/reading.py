@@ -21,7 +21,7 @@ from outlast.testing.contract.builder import (
     start_and_claim,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 
 async def write_log(store: Store, clock: ManualClock) -> str:
@@ -50,7 +50,7 @@ def values_of(loaded: Loaded) -> list[str]:
     return [e.record.value for e in loaded.entries if isinstance(e.record, r.StateChanged)]
 
 
-class ReadingContract(Subject):
+class ReadingContract(StoreUnderTest):
     async def test_a_log_is_read_from_its_beginning(self, store: Store, clock: ManualClock) -> None:
         session = await write_log(store, clock)
         page = await store.log.read(session, 0)

@@ -29,7 +29,7 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 CLOSINGS = (
     r.RequestResolved(request_id="req_1", how="cancelled"),
@@ -48,7 +48,7 @@ async def state_of(store: Store, request_id: str) -> str:
     return request.state
 
 
-class RequestContract(Subject):
+class RequestContract(StoreUnderTest):
     async def test_a_request_is_open_once_it_is_committed(
         self, store: Store, clock: ManualClock
     ) -> None:

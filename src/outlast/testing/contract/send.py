@@ -23,10 +23,10 @@ from outlast.testing.contract.builder import (
     write,
     write_in_vain,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 
-class SendContract(Subject):
+class SendContract(StoreUnderTest):
     async def test_a_session_is_started_by_the_commit_that_sends_its_start(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -12,7 +12,7 @@ from outlast.store import Lease, Store
 from outlast.testing.clock import ManualClock
 
 
-class Subject:
+class StoreUnderTest:
     """What the tests need to know of a store.
 
     Every store gives `open_store` and `kill`; one that outlives its process gives the rest too.

@@ -19,7 +19,7 @@ from outlast.testing.contract.builder import (
     start_and_claim,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 TIMEOUT = 10.0
 
@@ -40,7 +40,7 @@ async def count_notes(store: Store) -> int:
     return int(row[0])
 
 
-class TransactionContract(Subject):
+class TransactionContract(StoreUnderTest):
     async def make_notes(self, store: Store, clock: ManualClock) -> Claim:
         """Make a table with one note in it, in the first commit of a lane."""
         claim = await start_and_claim(store, clock)

@@ -15,7 +15,7 @@ from outlast.testing.contract.builder import (
     start_and_claim,
     write,
 )
-from outlast.testing.contract.subject import Subject
+from outlast.testing.contract.store_under_test import StoreUnderTest
 
 TIMEOUT = 10.0
 
@@ -43,7 +43,7 @@ def fail(session_id: str, arrived: bool) -> None:
     raise ZeroDivisionError
 
 
-class WakeUpContract(Subject):
+class WakeUpContract(StoreUnderTest):
     async def test_nothing_becomes_ready_where_everything_waits(
         self, store: Store, clock: ManualClock
     ) -> None:
