@@ -22,10 +22,10 @@ LEFT_OUT = "…"
 
 # What the provider says on the pages that ask a real one: it is answered for on loopback.
 WIRE_REPLIES = {
-    "README.md": [
-        reply(call("refund", '{"order": "17", "cents": 1900}')),
-        reply(words("Done.")),
-    ],
+    **{
+        page: [reply(call("refund", '{"order": "17", "cents": 1900}')), reply(words("Done."))]
+        for page in ("README.md", "docs/index.md")
+    },
     "docs/tutorial/openai.md": [
         reply(call("find_order", '{"number": 17}')),
         reply(call("refund", '{"number": 17, "cents": 1900}', id="call_2")),
