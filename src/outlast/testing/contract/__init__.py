@@ -6,8 +6,8 @@ A store passes by completing the class (a pytest file of ten lines):
         async def open_store(self, tmp_path: Path, clock: Clock) -> Store:
             return MyStore(tmp_path / "my.db", clock)
 
-The other hooks that it gives are in `store_under_test.py`. A store that keeps nothing beyond its process
-completes `VolatileStoreContract` instead. Needs pytest and pytest-asyncio.
+The other hooks that it gives are in `store_under_test.py`. A store that keeps nothing beyond its
+process completes `VolatileStoreContract` instead. Needs pytest and pytest-asyncio.
 """
 
 import pytest
