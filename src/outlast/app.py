@@ -58,6 +58,7 @@ from outlast.session.listing import (
     check_sought,
     check_status,
 )
+from outlast.session.provider import ProviderControl
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.start import NewSession, SessionStarter, Webhook
@@ -116,6 +117,7 @@ class Outlast:
         self._schedules = Schedules(schedules, self.agents, self.store, launcher)
         self.schedules: ScheduleControl = ScheduleControl(self._schedules, self._router.handle)
         self.workers: WorkerControl = WorkerControl(self.store)
+        self.providers: ProviderControl = ProviderControl(self.store)
         self.bulk: BulkControl = BulkControl(self.store, self._inbox)
         self._connections = open_connections(
             connections,

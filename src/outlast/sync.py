@@ -42,6 +42,7 @@ from outlast.session.bulk import BulkControl, BulkRetry
 from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
+from outlast.session.provider import ProviderControl, ProviderOutage
 from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
 from outlast.session.router import Key, Token
@@ -448,6 +449,18 @@ class SyncWorkerControl(Bridge[WorkerControl]):
         self._thread.run(self._target.drain(worker))
 
 
+class SyncProviderControl(Bridge[ProviderControl]):
+    """`ProviderControl` for sync code."""
+
+    def list(self, *, agent: str | None = None) -> Sequence[ProviderOutage]:
+        """List the providers that do not answer, those that are away for longest first."""
+        return self._thread.run(self._target.list(agent=agent))
+
+    def try_now(self, *, agent: str | None = None) -> int:
+        """Have the first in each line ask its provider now; return how many lines there are."""
+        return self._thread.run(self._target.try_now(agent=agent))
+
+
 class SyncOutlast(Bridge[Outlast]):
     """`Outlast` for sync code."""
 
@@ -466,6 +479,10 @@ class SyncOutlast(Bridge[Outlast]):
     @property
     def connections(self) -> SyncConnectionControl:
         return SyncConnectionControl(self._target.connections, self._thread)
+
+    @property
+    def providers(self) -> SyncProviderControl:
+        return SyncProviderControl(self._target.providers, self._thread)
 
     @property
     def schedules(self) -> SyncScheduleControl:

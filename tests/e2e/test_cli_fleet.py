@@ -288,6 +288,22 @@ def test_workers_are_listed_with_their_load(yard: Yard) -> None:
     assert info["seen_at"] < info["lease_until"]
 
 
+def test_providers_that_do_not_answer_are_listed_with_who_waits(yard: Yard) -> None:
+    session = yard.start("busy")
+    assert yard.run("providers").stdout == "all providers answer, as far as they were asked\n"
+    with yard.worker():
+        yard.events(session, until="session.waiting")
+        lines = yard.run("providers").stdout.splitlines()
+        [told] = yard.json("providers")
+        tried = yard.run("providers", "--try-now", "--agent", told["agent"]).stdout
+
+    assert lines[0].split() == "AGENT MODEL STATE SINCE NEXT TRY WAITING ERROR".split()
+    assert "too many requests" in lines[1]
+    assert (told["state"], told["failures"], told["waiting"]) == ("failing", 1, 1)
+    assert told["since"] < told["next_try_at"]
+    assert tried.splitlines()[-1] == "asked 1 to be tried now"
+
+
 async def test_what_a_worker_has_counted_is_listed_as_json_is(yard: Yard) -> None:
     counted = WorkerInfo(
         worker="w1", host="h", pid=1, started_at=date_of(1), counters='{"commits":3}'

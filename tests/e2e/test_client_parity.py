@@ -17,7 +17,12 @@ from webhook_receiver import Receiver, Reply
 
 from outlast import Event, Image, Key, Outlast, Receipt, Token
 from outlast.client import Client, RemoteSession
+from outlast.core.breaker import Provider, after_failure
+from outlast.core.instant import milliseconds_at
+from outlast.core.record import Failure
+from outlast.core.result import ModelFailed
 from outlast.errors import CursorAhead, InvalidInput, OutlastError, UnknownLane
+from outlast.log.breaker import document_of
 from outlast.server import ServerSettings
 from outlast.server.model.request import A_REQUEST
 from outlast.server.model.session import AN_ITEM
@@ -195,6 +200,24 @@ async def test_listings_come_in_pages_with_a_cursor() -> None:
         assert (worker.worker, worker.pid, worker.agents) == (known.worker, known.pid, known.agents)
 
 
+async def test_providers_that_do_not_answer_are_listed_and_tried() -> None:
+    away = after_failure(
+        None,
+        Provider("teller", "openai:gpt-5.2"),
+        ModelFailed(Failure("HTTP_503", "overloaded"), "transient"),
+        3,
+        milliseconds_at(datetime.now(UTC)),
+        opens=True,
+    )
+    async with far_away() as far:
+        await far.app.store.document.put(document_of(away, 1), expected=None)
+
+        assert await far.client.providers.list() == await far.app.providers.list() != ()
+        assert await far.client.providers.list(agent="other") == ()
+        assert await far.client.providers.try_now(agent="other") == 0
+        assert await far.client.providers.try_now() == 1
+
+
 async def test_an_output_is_of_the_type_that_is_given_or_that_the_agent_has() -> None:
     expected = Plan(title="move", hours=3)
     async with far_away() as far:
@@ -333,7 +356,7 @@ def test_a_remote_session_can_do_what_a_session_can() -> None:
     left_out = {"query", "explain"}
     public = {name for name in vars(Session) if not name.startswith("_")} - left_out
     assert public - set(dir(RemoteSession)) == set()
-    shared = "start session send erase requests sessions workers open close"
+    shared = "start session send erase requests sessions workers providers open close"
     assert set(shared.split()) - set(dir(Client)) == set()
 
 

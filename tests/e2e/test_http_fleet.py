@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from http_scene import OUTSIDE, scene
 
+from outlast.core.breaker import Breaker, Provider
+from outlast.core.record import Failure
+from outlast.log.breaker import document_of
+
 
 async def test_an_agent_has_one_session_for_a_key_that_is_read_where_it_is_prompted() -> None:
     async with scene() as bank, bank.caller() as caller:
@@ -47,6 +51,49 @@ async def test_lanes_and_workers_are_listed() -> None:
         assert [lane["status"] for lane in waiting] == ["waiting"]
         assert worker["agents"] == ["teller"]
         assert await caller.refused("GET", "/lanes?cursor=!!!", 422) == "INVALID_INPUT"
+
+
+AWAY = Breaker(
+    provider=Provider("teller", "openai:gpt-5.2", "api.example.com"),
+    since=1_700_000_000_000,
+    error=Failure("CREDENTIALS_REJECTED", "wrong key"),
+    failures=4,
+    is_open=True,
+    blocked=True,
+    next_at=4_000_000_000_000,
+)
+
+
+async def test_providers_that_do_not_answer_are_listed_counted_and_tried_at_once() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        assert (await caller.ask("GET", "/providers")) == {"providers": []}
+        await bank.app.store.document.put(document_of(AWAY, 1), expected=None)
+
+        [told] = (await caller.ask("GET", "/providers"))["providers"]
+        assert told == {
+            "agent": "teller",
+            "model": "openai:gpt-5.2",
+            "address": "api.example.com",
+            "state": "open",
+            "since": "2023-11-14T22:13:20.000Z",
+            "error": {"code": "CREDENTIALS_REJECTED", "message": "wrong key"},
+            "failures": 4,
+            "blocked": True,
+            "next_try_at": "2096-10-02T07:06:40.000Z",
+            "waiting": 0,
+        }
+        metrics = (await caller.get("/metrics")).text
+        labels = '{agent="teller",model="openai:gpt-5.2",state="open"}'
+        assert f"outlast_provider_waiting{labels} 0" in metrics
+        assert (await caller.ask("GET", "/providers?agent=other")) == {"providers": []}
+
+        assert await caller.ask("POST", "/providers/try", 202) == {"tried": 1}
+        [tried] = (await caller.ask("GET", "/providers"))["providers"]
+        assert tried["next_try_at"] < told["next_try_at"]
+        none = await caller.ask("POST", "/providers/try", 202, json={"agent": "other"})
+        assert none == {"tried": 0}
+        unknown = {"model": "x"}
+        assert await caller.refused("POST", "/providers/try", 422, json=unknown) == "INVALID_INPUT"
 
 
 async def test_a_callback_wakes_the_tool_that_waits_for_it_once() -> None:

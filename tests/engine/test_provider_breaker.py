@@ -15,7 +15,7 @@ from outlast import Agent, Limit, ModelOptions, Outlast, Session
 from outlast.agents.model.client import ModelRequest
 from outlast.core import breaker
 from outlast.core.breaker import Breaker
-from outlast.engine.provider_breaker import open_breakers
+from outlast.log.breaker import list_breakers
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, say
 
@@ -73,7 +73,7 @@ async def all_answered(app: Outlast, sessions: list[Session[Any]]) -> None:
         assert len(await the(session, "provider.available")) == 1
         assert not await verify(app.store, session.id)
     assert await app.store.limit.permits() == []
-    assert await open_breakers(app.store) == []
+    assert await list_breakers(app.store) == []
 
 
 async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothing() -> None:
@@ -85,7 +85,7 @@ async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothi
         before = provider.asked, [len(await log_of(s, internals=True)) for s in sessions]
 
         for probes in range(1, 6):
-            [open_now] = await open_breakers(app.store)
+            [open_now] = await list_breakers(app.store)
             clock.set(open_now.next_at)
             await until_true(lambda n=probes: probed(app, n + 1))
         after = [len(await log_of(s, internals=True)) for s in sessions]
@@ -106,7 +106,7 @@ async def in_line(app: Outlast, count: int) -> bool:
 
 
 async def probed(app: Outlast, times: int) -> bool:
-    [known] = await open_breakers(app.store)
+    [known] = await list_breakers(app.store)
     return known.probes >= times
 
 
@@ -138,7 +138,7 @@ async def test_a_call_that_fails_by_its_own_fault_does_not_hold_others_up(store:
         poison = [await app.start("a", "poison") for _ in range(5)]
         for session in poison:
             await until(session, "provider.unavailable")
-        assert [known.is_open for known in await open_breakers(app.store)] == [True]
+        assert [known.is_open for known in await list_breakers(app.store)] == [True]
 
         others = [await app.start("a", "hi") for _ in range(10)]
         results = await asyncio.gather(*(session.wait() for session in others))
@@ -155,7 +155,7 @@ async def test_an_agent_without_patience_stands_in_no_line() -> None:
         results = await asyncio.gather(*(session.wait() for session in sessions))
         assert {result.status for result in results} == {"failed"}
         assert provider.asked == 6
-        assert await open_breakers(app.store) == []
+        assert await list_breakers(app.store) == []
 
 
 async def test_lanes_in_line_lose_patience_and_deadlines_as_if_they_asked_themselves() -> None:
@@ -212,7 +212,7 @@ async def test_other_agents_and_other_models_go_on_meanwhile() -> None:
     other = Agent("b", ScriptedModel([say("there")]))
     async with running(agent(provider.reply, model_options=ONE_TRY), other) as app:
         await start_waiting(app, 4)
-        [known] = await open_breakers(app.store)
+        [known] = await list_breakers(app.store)
         assert (known.provider.agent, known.provider.model) == ("a", "scripted")
         session = await app.start(other, "hi")
         assert (await session.wait()).output == "there"
@@ -244,3 +244,49 @@ def test_a_breaker_is_stored_without_loss() -> None:
         opens=True,
     )
     assert msgspec.json.decode(msgspec.json.encode(known), type=Breaker) == known
+
+
+async def test_an_operator_sees_who_is_away_and_has_it_asked_at_once() -> None:
+    provider = FlakyProvider("blocked")
+    async with at_standstill(agent(provider.reply)) as (app, clock):
+        [session] = await start_waiting(app, 1)
+        await until_true(lambda: waiting(app, 1))
+        [outage] = await app.providers.list()
+        assert (outage.agent, outage.model, outage.state) == ("a", "scripted", "failing")
+        assert (outage.error.code, outage.blocked, outage.failures) == ("SCRIPTED", True, 1)
+        assert (outage.next_try_at - outage.since).total_seconds() == 60
+        assert await app.providers.list(agent="other") == ()
+
+        provider.is_away = False
+        assert await app.providers.try_now() == 1
+        assert (await session.wait()).output == "there"
+        assert await app.providers.list() == ()
+        assert await app.providers.try_now() == 0
+        assert clock.now() == 1_700_000_000_000
+
+
+async def waiting(app: Outlast, count: int) -> bool:
+    return sum(outage.waiting for outage in await app.providers.list()) == count
+
+
+async def test_explain_says_whose_turn_it_is_to_ask() -> None:
+    provider = FlakyProvider()
+    async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, _):
+        sessions = await start_waiting(app, 3)
+        await until_true(lambda: in_line(app, 2))
+        links = [
+            link
+            for session in sessions
+            for lane in (await session.explain()).lanes
+            for link in lane.links
+            if link.kind in ("provider", "permit")
+        ]
+        [outage] = await app.providers.list()
+        assert [link.kind for link in links] == ["provider"] * 3
+        assert {link.until for link in links} == {outage.next_try_at}
+        texts = sorted(link.text.split(":")[0] for link in links)
+        assert texts == [
+            "the model cannot be had, and 1 before this one in line have to be answered first",
+            "the model cannot be had, and 2 before this one in line have to be answered first",
+            "the model cannot be had, and this session is the next to ask it",
+        ]

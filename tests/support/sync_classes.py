@@ -27,6 +27,7 @@ from outlast.session import Receipt, Session
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.listing import WorkerControl
+from outlast.session.provider import ProviderControl
 
 FILE = Path(__file__).parents[2] / "src" / "outlast" / "sync.py"
 BRIDGED: tuple[type, ...] = (
@@ -38,6 +39,7 @@ BRIDGED: tuple[type, ...] = (
     ScheduleControl,
     BulkControl,
     WorkerControl,
+    ProviderControl,
     Outlast,
 )
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}

@@ -19,6 +19,7 @@ from outlast.cli.command.end import end
 from outlast.cli.command.explain import explain
 from outlast.cli.command.lanes import lanes
 from outlast.cli.command.logs import logs
+from outlast.cli.command.providers import providers
 from outlast.cli.command.requests import requests
 from outlast.cli.command.retry import retry
 from outlast.cli.command.send import send
@@ -35,7 +36,7 @@ COMMANDS = (
     *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs),
     *(send, answer, requests, cancel, retry, end),
-    *(workers, lanes, drain, verify),
+    *(workers, lanes, drain, providers, verify),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "keys": ("Who may call the server.", keys.COMMANDS),

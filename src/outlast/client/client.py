@@ -21,7 +21,15 @@ from outlast.client.encode import (
     start_out,
     type_of,
 )
-from outlast.client.listing import ListPage, WireLanes, WireRequests, WireSessions, WireWorkers
+from outlast.client.listing import (
+    ListPage,
+    WireLanes,
+    WireProviders,
+    WireRequests,
+    WireSessions,
+    WireTried,
+    WireWorkers,
+)
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession, check_bookmark
 from outlast.clock import Clock
 from outlast.core.instant import Span
@@ -31,6 +39,7 @@ from outlast.core.name import MAIN, check_id
 from outlast.core.setting import seconds_of, seconds_or_none
 from outlast.errors import InvalidInput, UnknownSession
 from outlast.session import Request
+from outlast.session.provider import ProviderOutage
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, Token
 from outlast.session.start import NewSession, Webhook
@@ -85,6 +94,11 @@ class Client:
     def workers(self) -> RemoteWorkers:
         """The workers of the server, and the lanes that they carry."""
         return RemoteWorkers(self._connection)
+
+    @property
+    def providers(self) -> RemoteProviders:
+        """The providers that do not answer the agents of the server."""
+        return RemoteProviders(self._connection)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -279,3 +293,20 @@ class RemoteWorkers:
         """List the living workers, oldest first."""
         found = decode(await self._connection.call("GET", "/workers"), WireWorkers)
         return tuple(each.value() for each in found.workers)
+
+
+class RemoteProviders:
+    """The providers that do not answer the agents of a server: `client.providers`."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    async def list(self, *, agent: str | None = None) -> Sequence[ProviderOutage]:
+        """List the providers that do not answer, those that are away for longest first."""
+        raw = await self._connection.call("GET", "/providers", query=some(agent=agent))
+        return tuple(each.value() for each in decode(raw, WireProviders).providers)
+
+    async def try_now(self, *, agent: str | None = None) -> int:
+        """Have the first in each line ask its provider now; return how many lines there are."""
+        raw = await self._connection.call("POST", "/providers/try", body=some(agent=agent))
+        return decode(raw, WireTried).tried

@@ -9,7 +9,10 @@ from msgspec import Struct
 from outlast.agents.runtime.json_value import to_json
 from outlast.client.decode import WireRequest
 from outlast.client.info import RemoteFailure, WireSession
+from outlast.core.breaker import BreakerState
 from outlast.core.lane import Status
+from outlast.core.record import Failure
+from outlast.session.provider import ProviderOutage
 from outlast.store import LaneInfo, TakeoverEvidence, WorkerInfo
 
 T = TypeVar("T")
@@ -111,3 +114,43 @@ class WireWorker(Struct):
 
 class WireWorkers(Struct):
     workers: tuple[WireWorker, ...]
+
+
+class WireFailure(Struct):
+    code: str
+    message: str
+
+
+class WireProvider(Struct):
+    agent: str
+    model: str
+    state: BreakerState
+    since: datetime
+    error: WireFailure
+    failures: int
+    blocked: bool
+    next_try_at: datetime
+    waiting: int
+    address: str = ""
+
+    def value(self) -> ProviderOutage:
+        return ProviderOutage(
+            agent=self.agent,
+            model=self.model,
+            address=self.address,
+            state=self.state,
+            since=self.since,
+            error=Failure(self.error.code, self.error.message),
+            failures=self.failures,
+            blocked=self.blocked,
+            next_try_at=self.next_try_at,
+            waiting=self.waiting,
+        )
+
+
+class WireProviders(Struct):
+    providers: tuple[WireProvider, ...]
+
+
+class WireTried(Struct):
+    tried: int

@@ -1,7 +1,8 @@
 """The circuit breaker of a provider: how it opens, is probed and closes again.
 
-Owns the rules, as pure functions of a `Breaker`; no `Breaker` is a provider that answers. Calls that
-wait for it stand in line, and the first `group` of them may ask at once: one at first, the probe.
+Owns the rules, as pure functions of a `Breaker`; no `Breaker` is a provider that answers. Calls
+that wait for it stand in line, and the first `group` of them may ask at once: one at first, the
+probe.
 Each group that is answered makes way for one of twice its size. Refuses to know where breakers are
 kept (`engine/provider_breaker.py`) and how calls stand in line (the store's topic `limit`).
 """
@@ -21,6 +22,9 @@ OPENS_AT = 3
 one call may fail by its own fault, and may be tried a few times first."""
 FIRST_PAUSE, LONGEST_PAUSE = 4 * SECOND, MINUTE
 
+LINE = "provider:"
+"""The beginning of the names of the limits in whose lines calls wait for a provider."""
+
 BreakerState = Literal["failing", "open", "recovering"]
 
 
@@ -37,7 +41,7 @@ class Provider(Struct, frozen=True, gc=False):
 
         Unambiguous: no name of an agent and no address has a blank in it.
         """
-        return f"provider:{self.agent} {self.address} {self.model}"
+        return f"{LINE}{self.agent} {self.address} {self.model}"
 
 
 class Breaker(Struct, frozen=True, gc=False, kw_only=True):
@@ -73,6 +77,11 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
     def bound(self) -> Bound:
         """The limit in whose line the calls stand."""
         return Bound(self.provider.name, concurrency=self.group)
+
+
+def is_line(name: str) -> bool:
+    """Say whether a limit is the line of a provider."""
+    return name.startswith(LINE)
 
 
 class FailuresInARow(Struct, frozen=True, gc=False):

@@ -8,7 +8,6 @@ and `start_gate.py` puts them into it.
 
 import asyncio
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,13 +22,12 @@ from outlast.core.breaker import (
 from outlast.core.policy import HOUR, MINUTE
 from outlast.core.result import Answered, ModelFailed
 from outlast.engine.lane_folds import insist
+from outlast.log.breaker import document_of, find_breaker
 from outlast.log_context import get_logger
-from outlast.store import Document, Store
+from outlast.store import Store
 
 log = get_logger("outlast.engine")
 
-KIND = "provider"
-"""The kind of the documents that hold breakers."""
 FRESH = 1.0
 """For so many seconds what a worker has read of a breaker is not read again."""
 KEPT_OPEN, KEPT_FAILING = 7 * 24 * HOUR, 10 * MINUTE
@@ -37,8 +35,6 @@ KEPT_OPEN, KEPT_FAILING = 7 * 24 * HOUR, 10 * MINUTE
 whose provider answers other workers, must not be listed for ever."""
 EVERYBODY = 2**31 - 1
 """The size of the last group: all that are left."""
-
-_decode = msgspec.json.Decoder(Breaker).decode
 
 
 class KnownBreaker(Struct):
@@ -184,9 +180,8 @@ class ProviderBreakers:
 
     async def _read(self, provider: Provider) -> KnownBreaker:
         read_at = self._clock.monotonic()
-        found = await insist(self._clock, self._store.document.get, KIND, "", provider.name)
-        breaker = _decode(found.data) if found else None
-        known = KnownBreaker(breaker, found.version if found else 0, read_at)
+        breaker, version = await insist(self._clock, find_breaker, self._store, provider)
+        known = KnownBreaker(breaker, version, read_at)
         if breaker is None:
             self._known.pop(provider.name, None)
         else:
@@ -195,13 +190,7 @@ class ProviderBreakers:
 
     async def _write(self, known: KnownBreaker, changed: Breaker) -> bool:
         """Write a breaker in the place of the one that is known, if it still is as it was."""
-        document = Document(
-            kind=KIND,
-            tenant="",
-            name=changed.provider.name,
-            version=known.version + 1,
-            data=msgspec.json.encode(changed),
-        )
+        document = document_of(changed, known.version + 1)
         pause = max(0, changed.next_at - self._store.clock.earliest())
         kept = pause + (KEPT_OPEN if changed.is_open else KEPT_FAILING)
         is_written = await insist(
@@ -218,24 +207,11 @@ class ProviderBreakers:
 
     async def _remove(self, known: KnownBreaker) -> bool:
         assert known.breaker is not None
-        name = known.breaker.provider.name
-        document = Document(
-            kind=KIND,
-            tenant="",
-            name=name,
-            version=known.version,
-            data=msgspec.json.encode(known.breaker),
-        )
+        document = document_of(known.breaker, known.version)
         is_removed = await insist(self._clock, self._store.document.delete, document)
         if is_removed:
-            self._known.pop(name, None)
+            self._known.pop(document.name, None)
         return is_removed
-
-
-async def open_breakers(store: Store) -> list[Breaker]:
-    """Return the breakers of all providers that do not answer, oldest first."""
-    found = [_decode(document.data) for document in await store.document.scan(KIND)]
-    return sorted(found, key=lambda breaker: breaker.since)
 
 
 def warn(breaker: Breaker) -> None:

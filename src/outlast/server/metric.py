@@ -9,6 +9,7 @@ from typing import Any
 
 from outlast.core.instant import milliseconds_at
 from outlast.engine.counters import counters_of
+from outlast.session.provider import ProviderOutage
 from outlast.store import StoreCounts, WorkerInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,11 +31,16 @@ Sample = tuple[str, Labels, float]
 
 
 def exposition(
-    census: StoreCounts, workers: Sequence[WorkerInfo], streams: int, now: int
+    census: StoreCounts,
+    workers: Sequence[WorkerInfo],
+    outages: Sequence[ProviderOutage],
+    streams: int,
+    now: int,
 ) -> Iterator[str]:
     """Give the lines of the whole document."""
     counters_by_worker = {info.worker: counters_of(info) for info in workers}
     yield from of_store(census, now)
+    yield from of_providers(outages)
     yield from of_fleet(workers)
     yield from of_workers(counters_by_worker)
     yield from family(
@@ -82,6 +88,15 @@ def most_common(counts: Counter[str]) -> Iterator[tuple[str, int]]:
     yield from told
     if rest := counts.total() - sum(count for _, count in told):
         yield OTHER, rest
+
+
+def of_providers(outages: Sequence[ProviderOutage]) -> Iterator[str]:
+    about = "Lanes that wait for a provider which does not answer, by agent, model and its state."
+    samples: list[Sample] = [
+        ("", {"agent": o.agent, "model": o.model, "state": o.state}, float(o.waiting))
+        for o in outages
+    ]
+    yield from family("outlast_provider_waiting", GAUGE, about, samples)
 
 
 def of_fleet(workers: Sequence[WorkerInfo]) -> Iterator[str]:

@@ -10,11 +10,13 @@ from functools import partial
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.breaker import Breaker, is_line
 from outlast.core.fold import fold_all
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane
 from outlast.core.record import Entry, IdempotencyKey
 from outlast.errors import UnknownSession
+from outlast.log.breaker import list_breakers
 from outlast.log.reader import EntriesBefore
 from outlast.log.snapshot import load_start
 from outlast.store import (
@@ -35,7 +37,8 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     `states` are the folds of the lanes by name. `entries` are those of the log, in order, as
     far back as the open turns began, or as the session's end. `permits` are the session's own,
     `holders` those that others have and it waits for, `keys` the idempotency keys of its open calls
-    that some call holds, and `at_work` the lanes of its agent at work, if there is a limit to them.
+    that some call holds, `at_work` the lanes of its agent at work, if there is a limit to them, and
+    `breakers` the providers that do not answer, if it stands in the line of one.
     """
 
     session: SessionInfo
@@ -48,6 +51,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     holders: tuple[PermitInfo, ...] = ()
     keys: Mapping[IdempotencyKey, EffectClaim] = {}
     at_work: tuple[LaneInfo, ...] = ()
+    breakers: tuple[Breaker, ...] = ()
     now: datetime
 
     def find(self, lane: str, kind: type, **facts: object) -> Entry | None:
@@ -81,8 +85,13 @@ async def gather(store: Store, session_id: str, now: datetime) -> ExplainEvidenc
         holders=tuple(await read_holders(store, permits)),
         keys=await read_keys(store, states),
         at_work=tuple(await read_at_work(store, session.agent, workers)),
+        breakers=tuple(await list_breakers(store)) if any_in_line(permits) else (),
         now=now,
     )
+
+
+def any_in_line(permits: Sequence[PermitInfo]) -> bool:
+    return any(is_line(permit.name) for permit in permits)
 
 
 async def read_state(store: Store, session_id: str, lane: str) -> Lane:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from outlast.core import record as r
+from outlast.core.breaker import is_line
 from outlast.core.lane import Lane, OpenCall, Turn
 from outlast.core.name import turn_and_step
 from outlast.log.explain.evidence import ExplainEvidence
@@ -17,7 +18,7 @@ MOST_NAMED = 3
 def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
     """Name each limit that a call of the lane waits for, and the calls that hold its permits."""
     for permit in evidence.permits:
-        if permit.lane != info.lane or permit.held:
+        if permit.lane != info.lane or permit.held or is_line(permit.name):
             continue
         is_rate = permit.name.endswith(":rate") and not permit.name.startswith("mutex:")
         awaited = "its next start under the rate" if is_rate else "a place under the limit"

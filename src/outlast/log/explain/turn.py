@@ -9,13 +9,14 @@ from typing import cast
 import msgspec
 
 from outlast.core import record as r
+from outlast.core.breaker import is_line
 from outlast.core.instant import date_of, date_or_none
-from outlast.core.lane import OpenCall, OpenRequest, Turn
+from outlast.core.lane import ModelCall, OpenCall, OpenRequest, Turn
 from outlast.core.unstable_wait import past_wait
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, CauseKind, sentence
 from outlast.log.explain.obstacle import the_key
-from outlast.store import LaneInfo
+from outlast.store import LaneInfo, PermitInfo
 
 
 def within_turn(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
@@ -31,6 +32,31 @@ def within_turn(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterat
         yield from the_call(info, turn, call, evidence)
 
 
+def asked_again(info: LaneInfo, evidence: ExplainEvidence) -> str:
+    """Say whose turn it is to ask the provider."""
+    place = provider_place(info, evidence)
+    if place is None:
+        return "is asked again from time to time"
+    if place.held:
+        return "this session is the next to ask it"
+    return f"{place.ahead + 1} before this one in line have to be answered first"
+
+
+def next_try(info: LaneInfo, model: ModelCall, evidence: ExplainEvidence) -> datetime | None:
+    """Return when the provider is asked next, by this lane or by the first in line before it."""
+    place = provider_place(info, evidence)
+    if place is None:
+        return date_or_none(model.not_before)
+    known = next((each for each in evidence.breakers if each.provider.name == place.name), None)
+    return date_of(known.next_at) if known else None
+
+
+def provider_place(info: LaneInfo, evidence: ExplainEvidence) -> PermitInfo | None:
+    """Return the lane's place in the line of its provider, if it stands in one."""
+    ours = (permit for permit in evidence.permits if permit.lane == info.lane)
+    return next((permit for permit in ours if is_line(permit.name)), None)
+
+
 def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
     model = turn.model
     if model is None:
@@ -39,11 +65,11 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
     if outage and model.parked:
         yield Cause(
             kind="provider",
-            text=f"the model cannot be had, and is asked again from time to time:"
+            text=f"the model cannot be had, and {asked_again(info, evidence)}:"
             f" {sentence(outage.error)}"
             + ("; that does not pass by itself: somebody has to mend it" if outage.blocked else ""),
             since=date_of(outage.since),
-            until=date_of(model.not_before),
+            until=next_try(info, model, evidence),
             turn=turn.id,
             step=turn.step,
             call=model.call_id,

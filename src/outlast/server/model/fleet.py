@@ -4,9 +4,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from outlast.core.breaker import BreakerState
 from outlast.core.lane import Status
-from outlast.server.model.session import LaneFailureOut
-from outlast.server.model.shape import INSTANT, SESSION, Instant, Out, example
+from outlast.server.model.session import FailureOut, LaneFailureOut
+from outlast.server.model.shape import INSTANT, SESSION, Id, In, Instant, Out, example
 
 A_LANE = {
     "session_id": SESSION,
@@ -37,6 +38,20 @@ A_WORKER = {
     "evidence": ["lock_file", "port_refused"],
     "liveness_address": "10.0.0.5:7070",
     "counters": {"commits": 1832},
+}
+
+
+A_PROVIDER = {
+    "agent": "support",
+    "model": "openai:gpt-5.2",
+    "address": "api.openai.com",
+    "state": "open",
+    "since": INSTANT,
+    "error": {"code": "PROVIDER_OVERLOADED", "message": "503 from the provider"},
+    "failures": 7,
+    "blocked": False,
+    "next_try_at": INSTANT,
+    "waiting": 48,
 }
 
 
@@ -99,6 +114,48 @@ class WorkersOut(Out):
     model_config = example({"workers": [A_WORKER]})
 
     workers: list[WorkerOut]
+
+
+class ProviderOut(Out):
+    """A model that does not answer an agent."""
+
+    model_config = example(A_PROVIDER)
+
+    agent: str
+    model: str
+    address: str = Field(description="The host of the provider; empty if it is not known.")
+    state: BreakerState = Field(
+        description="failing: some calls wait for it. open: all calls do, and the first in line"
+        " asks from time to time. recovering: it answers again, and those in line go on."
+    )
+    since: Instant
+    error: FailureOut
+    failures: int = Field(description="How many calls have failed in a row.")
+    blocked: bool = Field(description="Whether it has to be mended: time alone will not do it.")
+    next_try_at: Instant
+    waiting: int = Field(description="How many lanes stand in line.")
+
+
+class ProvidersOut(Out):
+    """The providers that do not answer, those that are away for longest first."""
+
+    model_config = example({"providers": [A_PROVIDER]})
+
+    providers: list[ProviderOut]
+
+
+class TryProvidersIn(In):
+    """Which providers to ask now."""
+
+    agent: Id | None = Field(None, description="Only that of this agent.")
+
+
+class TriedOut(Out):
+    """How many providers are asked now."""
+
+    model_config = example({"tried": 1})
+
+    tried: int
 
 
 class Health(Out):

@@ -4,7 +4,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
 
 from outlast.core.instant import rfc3339
 from outlast.core.lane import Status
@@ -13,11 +13,21 @@ from outlast.errors import InvalidInput
 from outlast.server.backend import is_id
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Insider, Reader, Served, answers
-from outlast.server.model.fleet import LaneOut, LanePage, WorkerOut, WorkersOut
-from outlast.server.model.session import lane_failure_out
+from outlast.server.model.fleet import (
+    LaneOut,
+    LanePage,
+    ProviderOut,
+    ProvidersOut,
+    TriedOut,
+    TryProvidersIn,
+    WorkerOut,
+    WorkersOut,
+)
+from outlast.server.model.session import FailureOut, lane_failure_out
 from outlast.server.model.shape import Id, rfc3339_or_none
 from outlast.server.principal import INTERNALS
 from outlast.server.route.session import Limit
+from outlast.session.provider import ProviderOutage
 from outlast.store import LaneInfo, WorkerInfo
 
 router = APIRouter(tags=["fleet"], route_class=JsonRoute)
@@ -106,4 +116,39 @@ def worker_out(info: WorkerInfo) -> WorkerOut:
         evidence=list(info.evidence),
         liveness_address=info.liveness_address,
         counters=counters_of(info),
+    )
+
+
+@router.get("/providers", responses=answers())
+async def list_providers(
+    caller: Insider,
+    backend: Served,
+    agent: Annotated[Id | None, Query(description="Only that of this agent.")] = None,
+) -> ProvidersOut:
+    """List the providers that do not answer. They are the same for all tenants."""
+    found = await backend.app.providers.list(agent=agent)
+    return ProvidersOut(providers=[provider_out(each) for each in found])
+
+
+@router.post("/providers/try", status_code=202, responses=answers(body=True))
+async def try_providers(
+    caller: Insider, backend: Served, body: Annotated[TryProvidersIn | None, Body()] = None
+) -> TriedOut:
+    """Have the first session in the line of each provider ask it now, not when its time comes."""
+    agent = body.agent if body else None
+    return TriedOut(tried=await backend.app.providers.try_now(agent=agent))
+
+
+def provider_out(outage: ProviderOutage) -> ProviderOut:
+    return ProviderOut(
+        agent=outage.agent,
+        model=outage.model,
+        address=outage.address,
+        state=outage.state,
+        since=rfc3339(outage.since),
+        error=FailureOut(code=outage.error.code, message=outage.error.message),
+        failures=outage.failures,
+        blocked=outage.blocked,
+        next_try_at=rfc3339(outage.next_try_at),
+        waiting=outage.waiting,
     )

@@ -36,6 +36,7 @@ async def read_metrics(caller: Insider, backend: Served) -> Response:
     lines = exposition(
         await store.listing.census(),
         await store.work.workers(),
+        await backend.app.providers.list(),
         backend.streams.total,
         store.clock.date(),
     )
