@@ -35,7 +35,7 @@ def samples(*workers: WorkerInfo) -> dict[str, float]:
     """Read the document as Prometheus does, and return its samples by name and labels."""
     found: dict[str, float] = {}
     kinds: dict[str, str] = {}
-    for line in exposition(CENSUS, workers, 4, 3_500):
+    for line in exposition(CENSUS, workers, [], 4, 3_500):
         if about := ABOUT.fullmatch(line):
             kinds.setdefault(about[2], about[1])
             continue

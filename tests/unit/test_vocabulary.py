@@ -50,7 +50,8 @@ ORDINARY = frozenset(
     notify oauth obstacle openapi option options outbox outgoing output owned owner ownership
     parts path peer pipeline plan policy pool port postgres principal private probe process
     progress promise prompt protocol provider providers pydantic random reader reading reasoning
-    receiver reconnect recording refresh refusal registry remote report requests response rest result
+    receiver reconnect recording refresh refusal registry remote report requests response rest
+    result
     retry route router row rule run runner runtime scheduler schedules schema screen scripted
     send sender serve server sessions setting settings shape show sign signature signed
     simulation single slices sqlite start state statement status stored stores stream subagent
