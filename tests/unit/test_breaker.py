@@ -6,7 +6,7 @@ from outlast.core.breaker import (
     Breaker,
     FailuresInARow,
     Provider,
-    after_answer,
+    after_answers,
     after_failure,
 )
 from outlast.core.record import Failure
@@ -61,17 +61,18 @@ def test_what_somebody_has_to_mend_is_tried_once_a_minute() -> None:
 def test_groups_that_are_answered_double() -> None:
     breaker, groups = opened(), []
     for _ in range(1 + 2 + 4):
-        breaker = after_answer(breaker)
+        breaker = after_answers(breaker)
         groups.append(breaker.group)
     assert groups == [2, 2, 4, 4, 4, 4, 8]
     assert breaker.state == "recovering"
+    assert after_answers(opened(), 1 + 2 + 4) == breaker
 
 
 def test_a_failure_while_others_are_answered_closes_the_line_again_for_a_short_while() -> None:
     breaker = opened()
     for _ in range(9):
         breaker = after_failure(breaker, PROVIDER, DOWN, 0, NOW, opens=False)
-    breaker = after_failure(after_answer(breaker), PROVIDER, DOWN, 0, NOW, opens=False)
+    breaker = after_failure(after_answers(breaker), PROVIDER, DOWN, 0, NOW, opens=False)
     assert (breaker.state, breaker.group, breaker.next_at) == ("open", 1, NOW + 4_000)
 
 

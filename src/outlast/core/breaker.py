@@ -140,9 +140,10 @@ def pause_after(failed: ModelFailed, probes: int) -> int:
     return min(int(FIRST_PAUSE * 2.0 ** min(probes, 10)), LONGEST_PAUSE)
 
 
-def after_answer(breaker: Breaker) -> Breaker:
-    """Return an open breaker after an answer: a group that was answered doubles."""
-    answered = breaker.answered + 1
-    if answered < breaker.group:
-        return replace(breaker, answered=answered)
-    return replace(breaker, group=breaker.group * 2, answered=0)
+def after_answers(breaker: Breaker, answers: int = 1) -> Breaker:
+    """Return a breaker after some answers: a group that was answered makes way for two of it."""
+    group, answered = breaker.group, breaker.answered + answers
+    while answered >= group:
+        answered -= group
+        group *= 2
+    return replace(breaker, group=group, answered=answered)

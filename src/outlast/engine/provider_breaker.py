@@ -16,7 +16,7 @@ from outlast.core.breaker import (
     Breaker,
     FailuresInARow,
     Provider,
-    after_answer,
+    after_answers,
     after_failure,
 )
 from outlast.core.policy import HOUR, MINUTE
@@ -53,6 +53,7 @@ class ProviderBreakers:
         self._clock = clock
         self._known: dict[str, KnownBreaker] = {}
         self._failures: dict[str, FailuresInARow] = {}
+        self._answers: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def look(self, provider: Provider, *, fresh: bool = False) -> Breaker | None:
@@ -142,20 +143,33 @@ class ProviderBreakers:
             if before is None and not (opens or parks):
                 return None
             if await self._write(known, changed):
-                if changed.is_open and not (before and before.is_open):
+                if before is None or opens_now:
                     warn(changed)
                 return changed
             known = await self._read(provider)
 
     async def _answered(self, provider: Provider, *, probes: bool) -> None:
         """Let more through where a provider answers again, and all when nobody waits any more."""
-        self._failures.pop(provider.name, None)
-        if provider.name not in self._known:
+        name = provider.name
+        self._failures.pop(name, None)
+        known = self._known.get(name)
+        if known is None or known.breaker is None or not (known.breaker.is_open or probes):
+            return  # those in line may have failed by their own fault: they take their turn
+        # Hundreds of lanes may be answered at once: one of them counts for all.
+        is_counting = name in self._answers
+        self._answers[name] = self._answers.get(name, 0) + 1
+        if is_counting:
             return
+        try:
+            while answers := self._answers[name]:
+                self._answers[name] = 0
+                await self._count(provider, answers)
+        finally:
+            del self._answers[name]
+
+    async def _count(self, provider: Provider, answers: int) -> None:
         while before := (known := await self._read(provider)).breaker:
-            if not before.is_open and not probes:
-                return  # those in line may have failed by their own fault: they take their turn
-            changed = after_answer(before)
+            changed = after_answers(before, answers)
             if await self._write(known, changed):
                 if changed.group > before.group:
                     await self._widen(changed)
