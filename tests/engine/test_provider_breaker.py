@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scene import agent, at_standstill, log_of, running, the, until
 
-from outlast import Agent, Limit, ModelOptions, Outlast, Session
-from outlast.agents.model.client import ModelRequest
+from outlast import Agent, Limit, ModelOptions, Outlast, Result, Session
+from outlast.agents.model.client import ModelPiece, ModelRequest
 from outlast.core import breaker
 from outlast.core.breaker import Breaker
 from outlast.log.breaker import list_breakers
@@ -65,9 +66,13 @@ async def start_waiting(app: Outlast, count: int) -> list[Session[Any]]:
     return sessions
 
 
+async def results_of(sessions: list[Session[Any]]) -> list[Result[Any]]:
+    async with asyncio.timeout(60):
+        return await asyncio.gather(*(session.wait() for session in sessions))
+
+
 async def all_answered(app: Outlast, sessions: list[Session[Any]]) -> None:
-    results = await asyncio.gather(*(session.wait() for session in sessions))
-    assert {result.output for result in results} == {"there"}
+    assert {result.output for result in await results_of(sessions)} == {"there"}
     for session in sessions:
         assert len(await the(session, "provider.unavailable")) == 1
         assert len(await the(session, "provider.available")) == 1
@@ -87,7 +92,7 @@ async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothi
         for probes in range(1, 6):
             [open_now] = await list_breakers(app.store)
             clock.set(open_now.next_at)
-            await until_true(lambda n=probes: probed(app, n + 1))
+            await until_true(partial(probed, app, probes))
         after = [len(await log_of(s, internals=True)) for s in sessions]
         assert provider.asked - before[0] <= 6
         # A probe is two internal records of one lane: it began, and it came to nothing.
@@ -97,6 +102,86 @@ async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothi
         provider.is_away = False
         clock.advance(60_000)
         await all_answered(app, sessions)
+
+
+async def test_while_a_breaker_is_open_new_sessions_do_not_ask() -> None:
+    provider = FlakyProvider()
+    async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, clock):
+        await start_waiting(app, 4)
+        asked = provider.asked
+        later = await start_waiting(app, 5)
+        assert provider.asked == asked
+        for session in later:
+            [told] = await the(session, "provider.unavailable")
+            assert not told.data["asked"]
+            assert told.data["error"] == {"code": "SCRIPTED", "message": "overloaded"}
+
+        provider.is_away = False
+        clock.advance(4_000)
+        results = await results_of(later)
+        assert {result.output for result in results} == {"there"}
+        [back] = await the(later[0], "provider.available")
+        assert back.data["attempts"] == 0
+
+
+class CrowdedModel(ScriptedModel):
+    """A scripted model that takes a moment, and knows how many have asked it at once."""
+
+    def __init__(self, provider: FlakyProvider) -> None:
+        super().__init__(provider.reply)
+        self.at_once: list[int] = []
+        self._inside = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
+        self._inside += 1
+        self.at_once.append(self._inside)
+        try:
+            await asyncio.sleep(0.05)
+            async for piece in super().stream(request):
+                yield piece
+        finally:
+            self._inside -= 1
+
+
+async def test_lanes_go_on_in_growing_groups() -> None:
+    provider = FlakyProvider()
+    model = CrowdedModel(provider)
+    async with at_standstill(Agent("a", model, model_options=ONE_TRY)) as (app, clock):
+        sessions = await start_waiting(app, 40)
+        await until_true(lambda: in_line(app, 39))
+        provider.is_away = False
+        model.at_once.clear()
+        clock.advance(4_000)
+        await all_answered(app, sessions)
+        assert model.at_once[0] == 1
+        assert max(model.at_once[:7]) <= 4
+        assert max(model.at_once) > 4
+
+
+async def test_patience_ends_in_line_while_the_probe_takes_its_time() -> None:
+    provider, is_asked, go_on = FlakyProvider(), asyncio.Event(), asyncio.Event()
+
+    class SlowModel(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
+            if provider.asked > 4:
+                is_asked.set()
+                await go_on.wait()
+            async for piece in super().stream(request):
+                yield piece
+
+    options = ModelOptions(max_attempts=1, provider_patience=60, idle_timeout=600)
+    slow = Agent("a", SlowModel(provider.reply), model_options=options)
+    async with at_standstill(slow) as (app, clock):
+        sessions = await start_waiting(app, 5)
+        await until_true(lambda: in_line(app, 4))
+        clock.advance(4_000)
+        await is_asked.wait()
+        clock.advance(60_000)
+        [holder] = [p.session_id for p in await app.store.limit.permits() if p.held]
+        others = [session for session in sessions if session.id != holder]
+        results = await results_of(others)
+        assert {result.status for result in results} == {"failed"}
+        go_on.set()
 
 
 async def in_line(app: Outlast, count: int) -> bool:
@@ -141,7 +226,7 @@ async def test_a_call_that_fails_by_its_own_fault_does_not_hold_others_up(store:
         assert [known.is_open for known in await list_breakers(app.store)] == [True]
 
         others = [await app.start("a", "hi") for _ in range(10)]
-        results = await asyncio.gather(*(session.wait() for session in others))
+        results = await results_of(others)
         assert {result.output for result in results} == {"there"}
         for session in poison:
             assert (await the(session, "session.waiting"))[-1].data["wait"] == ("provider",)
@@ -152,7 +237,7 @@ async def test_an_agent_without_patience_stands_in_no_line() -> None:
     options = ModelOptions(max_attempts=1, provider_patience=0)
     async with running(agent(provider.reply, model_options=options)) as app:
         sessions = [await app.start("a", "hi") for _ in range(6)]
-        results = await asyncio.gather(*(session.wait() for session in sessions))
+        results = await results_of(sessions)
         assert {result.status for result in results} == {"failed"}
         assert provider.asked == 6
         assert await list_breakers(app.store) == []
@@ -166,7 +251,7 @@ async def test_lanes_in_line_lose_patience_and_deadlines_as_if_they_asked_themse
         clock.advance(4_000)
         await until_true(lambda: in_line(app, 7))
         clock.advance(3_600_000)
-        results = await asyncio.gather(*(session.wait() for session in sessions))
+        results = await results_of(sessions)
         assert {(r.status, r.error.code) for r in results if r.error} == {("failed", "SCRIPTED")}
         await until_true(lambda: nothing_held(app))
 
@@ -191,7 +276,7 @@ async def test_a_probe_that_is_cancelled_makes_way_for_the_next_in_line() -> Non
         provider.is_away = False
         clock.advance(60_000)
         others = [session for session in sessions if session.id != holder]
-        results = await asyncio.gather(*(session.wait() for session in others))
+        results = await results_of(others)
         assert {result.output for result in results} == {"there"}
 
 

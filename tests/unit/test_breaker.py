@@ -42,8 +42,9 @@ def test_a_call_alone_opens_a_breaker_only_when_it_has_used_up_its_tries() -> No
 def test_pauses_between_probes_grow_to_a_minute() -> None:
     breaker, pauses = opened(), [opened().next_at - NOW]
     for _ in range(6):
-        breaker = after_failure(breaker, PROVIDER, DOWN, 0, NOW, opens=False)
-        pauses.append(breaker.next_at - NOW)
+        now = breaker.next_at
+        breaker = after_failure(breaker, PROVIDER, DOWN, 0, now, opens=False)
+        pauses.append(breaker.next_at - now)
     assert pauses == [4_000, 8_000, 16_000, 32_000, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
     assert (breaker.since, breaker.failures) == (NOW, OPENS_AT + 6)
 
@@ -71,9 +72,16 @@ def test_groups_that_are_answered_double() -> None:
 def test_a_failure_while_others_are_answered_closes_the_line_again_for_a_short_while() -> None:
     breaker = opened()
     for _ in range(9):
-        breaker = after_failure(breaker, PROVIDER, DOWN, 0, NOW, opens=False)
+        breaker = after_failure(breaker, PROVIDER, DOWN, 0, breaker.next_at, opens=False)
     breaker = after_failure(after_answers(breaker), PROVIDER, DOWN, 0, NOW, opens=False)
     assert (breaker.state, breaker.group, breaker.next_at) == ("open", 1, NOW + 4_000)
+
+
+def test_calls_that_fail_during_the_pause_are_no_probes() -> None:
+    first = after_failure(None, PROVIDER, DOWN, 1, NOW, opens=False)
+    later = after_failure(first, PROVIDER, DOWN, 3, NOW + 100, opens=True)
+    assert (first.state, later.state) == ("failing", "open")
+    assert (later.next_at, later.probes, later.failures) == (first.next_at, 0, 3)
 
 
 def test_breakers_of_other_agents_models_and_addresses_have_other_names() -> None:

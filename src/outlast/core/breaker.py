@@ -113,19 +113,19 @@ def after_failure(
     before = breaker or Breaker(
         provider=provider, since=now, error=failed.error, failures=0, is_open=False, next_at=now
     )
-    # While others are answered again, a failure may be its call's own: it costs a short pause.
-    probes = before.probes + 1 if breaker and before.state != "recovering" else 0
-    return replace(
+    counted = replace(
         before,
         error=failed.error,
         failures=max(failures, before.failures + 1),
         is_open=before.is_open or opens,
-        next_at=now + pause_after(failed, probes),
-        probes=probes,
         blocked=failed.kind == "blocked",
-        group=1,
-        answered=0,
     )
+    if before.is_paused(now):
+        return counted  # the call began before the pause: it was no probe
+    # While others are answered again, a failure may be its call's own: it costs a short pause.
+    probes = before.probes + 1 if breaker and before.state != "recovering" else 0
+    next_at = now + pause_after(failed, probes)
+    return replace(counted, next_at=next_at, probes=probes, group=1, answered=0)
 
 
 def pause_after(failed: ModelFailed, probes: int) -> int:

@@ -143,7 +143,7 @@ class ProviderBreakers:
             if before is None and not (opens or parks):
                 return None
             if await self._write(known, changed):
-                if before is None or opens_now:
+                if before is None:
                     warn(changed)
                 return changed
             known = await self._read(provider)
