@@ -153,7 +153,8 @@ NEEDED = {
         post /v1/sessions/{session_id}/cancel, post /v1/sessions/{session_id}/end,
         post /v1/sessions/{session_id}/retry""",
     "approve": "post /v1/requests/{request_id}",
-    "internals": "get /v1/workers, get /v1/metrics",
+    "internals": """get /v1/workers, get /v1/metrics, get /v1/providers,
+        post /v1/providers/try""",
     "admin": "delete /v1/sessions/{session_id}",
 }
 
