@@ -394,7 +394,7 @@ def test_what_runs_and_what_is_queued_behind_it_is_explained(yard: Yard) -> None
         (
             "busy",
             "session.waiting",
-            "the model cannot be had, and is asked again from time to time: SCRIPTED: too many"
+            "the model cannot be had, and this session is the next to ask it: SCRIPTED: too many"
             " requests,"
             f" since {TIME}, until {TIME}",
         ),

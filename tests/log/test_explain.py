@@ -290,7 +290,7 @@ async def test_a_provider_that_wants_to_be_asked_later_says_why_and_until_when()
         [provider] = links(await session.explain(), "provider")
 
         assert provider.text == (
-            "the model cannot be had, and is asked again from time to time:"
+            "the model cannot be had, and this session is the next to ask it:"
             " SCRIPTED: too many requests"
         )
         assert (provider.since, provider.until) == (date_of(START), date_of(START + 60_000))

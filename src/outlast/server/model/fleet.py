@@ -147,6 +147,8 @@ class ProvidersOut(Out):
 class TryProvidersIn(In):
     """Which providers to ask now."""
 
+    model_config = example({"agent": "support"})
+
     agent: Id | None = Field(None, description="Only that of this agent.")
 
 
