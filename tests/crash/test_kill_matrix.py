@@ -84,7 +84,9 @@ async def test_a_kill_at_any_commit_of_an_outage_tells_readers_nothing_twice(
 
     assert complaints(stories, plans, undisturbed) == ""
     told = {tuple(told_of_waits(story.logs[0])) for story in stories}
-    assert told == {tuple(told_of_waits(undisturbed.logs[0]))}
+    whole = tuple(told_of_waits(undisturbed.logs[0]))
+    # Killed before it could say that it waits, a session may find the provider back at once.
+    assert told <= {whole, (whole[0], whole[2], whole[-1])}
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
 
 
