@@ -24,8 +24,9 @@ class Budget(BaseModel):
 @tool(idempotent=True)
 async def remember(ctx: Context, wish: str, costs: int) -> int:
     """Keep a wish in mind; return what is left of the budget."""
-    ctx.session.append(Wish(text=wish))
-    return ctx.session.update(Budget, lambda b: Budget(cents=(b or Budget()).cents - costs)).cents
+    ctx.session.mutate(Wish).append(Wish(text=wish))
+    budget = ctx.session.mutate(Budget)
+    return budget.update(lambda b: Budget(cents=(b or Budget()).cents - costs)).cents
 
 
 async def instructions(ctx: InstructionContext) -> str:
@@ -50,9 +51,8 @@ async def main() -> None:
         session = await app.start(planner, "A trip with a view, please", mode="task")
         trip = (await session.wait()).unwrap()  # a Trip, or SessionFailed is raised
         print(trip, "-", told[-1])
-        assert trip == Trip(city="Bergen", nights=2)
-        assert (await session.query(Wish)).all() == [Wish(text="a view")]
-        assert (await session.query(Budget)).latest() == Budget(cents=7000)
+        kept = await session.query(Wish).all(), await session.query(Budget).latest()
+        assert (trip.nights, *kept) == (2, [Wish(text="a view")], Budget(cents=7000))
         assert told[-1].endswith("Known wishes: a view.")
 
 

@@ -24,7 +24,7 @@ from outlast.integration.connection.connection import Connection, ConnectionSett
 from outlast.integration.outbox.settings import WebhookSettings
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.telemetry import Telemetry
-from outlast.session import Receipt, Request, Result, Session
+from outlast.session import Receipt, Request, Result, Session, WaitingFor
 from outlast.session.inbox import QueueLimits
 from outlast.session.router import Key, Token
 from outlast.session.start import Webhook
@@ -80,6 +80,7 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolResult",
+    "WaitingFor",
     "Webhook",
     "WebhookSettings",
     "WorkerSettings",

@@ -52,9 +52,11 @@ from outlast.session.erase import SessionEraser
 from outlast.session.inbox import Inbox, QueueLimits, checked_url
 from outlast.session.listing import (
     WorkerControl,
+    check_cursor,
     check_failed,
     check_kinds,
     check_limit,
+    check_request_cursor,
     check_sought,
     check_status,
 )
@@ -111,7 +113,8 @@ class Outlast:
         self.public_url = checked_url(public_url)
         self._stack: AsyncExitStack | None = None
         self._is_opening = False
-        self._inbox = Inbox(self.store, self.clock, checked_queue(queue_limits))
+        room = checked_queue(queue_limits)
+        self._inbox = Inbox(self.store, self.clock, room, is_traced=telemetry is not None)
         self._join(channels_by_name(channels, self.agents), webhooks)
         launcher = ScheduleLauncher(self._inbox, self._starter)
         self._schedules = Schedules(schedules, self.agents, self.store, launcher)
@@ -249,6 +252,7 @@ class Outlast:
         *,
         mode: SessionMode = "conversation",
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         continuation_token: str | None = None,
         lane: str = MAIN,
         tenant: str = "default",
@@ -259,7 +263,8 @@ class Outlast:
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
-        The same `dispatch_id` again returns the first session. `capabilities` may say
+        The same `dispatch_id` again returns the first session; with `retry_failed` its turn is
+        tried again if it has failed, once per failed turn. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
         and a turn that is open then fails. Its events are posted to the `webhook`.
         """
@@ -270,6 +275,7 @@ class Outlast:
                 message=message,
                 mode=mode,
                 dispatch_id=dispatch_id,
+                retry_failed=retry_failed,
                 continuation_token=continuation_token,
                 lane=lane,
                 tenant=tenant,
@@ -292,6 +298,7 @@ class Outlast:
         message: Said,
         *,
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         tenant: str = "default",
         principal: str = "",
     ) -> Receipt[Any]:
@@ -300,11 +307,18 @@ class Outlast:
         A `Token` leads to a living session; it starts one only if it names an agent. A `Key`
         is the one session of an agent with that key, started with its first message; when that
         session is over, SessionOver is raised: use another key. The same `dispatch_id` again
-        returns the first receipt. To a session whose id is known, `Session.send` sends.
+        returns the first receipt; with `retry_failed` the message's turn is tried again if it has
+        failed, and the receipt is that of the retry. To a session whose id is known,
+        `Session.send` sends.
         """
         self._check_open()
         return await self._router.send(
-            to, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
+            to,
+            message,
+            dispatch_id=dispatch_id,
+            tenant=tenant,
+            principal=principal,
+            retry_failed=retry_failed,
         )
 
     async def find(self, key: Key, *, tenant: str = "default") -> str | None:
@@ -337,7 +351,7 @@ class Outlast:
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
             kinds=check_kinds(kinds),
-            after=check_sought("request", after),
+            after=await check_request_cursor(self.store, tenant, after, "after"),
             limit=check_limit(limit),
         )
         return tuple(request_of(info) for info in found)
@@ -364,7 +378,7 @@ class Outlast:
             agent=check_sought("agent", agent),
             status=check_status(status),
             failed=check_failed(failed, code, since, self.store.clock),
-            before=check_sought("session", before),
+            before=check_cursor("before", before),
             limit=check_limit(limit),
         )
 

@@ -5,12 +5,14 @@
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
     │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
     │   ├── UnknownConnection · UnknownChannel
-    │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName · NotEncodable
+    │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName
+    │   ├── NotEncodable · ResultMismatch · InvalidCursor
     │   ├── InvalidSignature · InvalidUrl (AddressRefused)
     │   ├── HistoryGone         a reader's cursor is of a log that is not there any more
     │   │   └── CursorAhead     because the log ends before it
     │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
-    │       └── OutputChanged   what was answered is not of the output type of today
+    │       ├── OutputChanged   what was answered is not of the output type of today
+    │       └── SliceChanged    what a slice keeps is not of its class of today
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionTooLarge · SessionOver · SessionErased · NothingToRetry
@@ -116,6 +118,14 @@ class NotEncodable(InvalidInput):
     code = "NOT_ENCODABLE"
 
 
+class ResultMismatch(InvalidInput):
+    code = "RESULT_MISMATCH"
+
+
+class InvalidCursor(InvalidInput):
+    code = "INVALID_CURSOR"
+
+
 class HistoryGone(InvalidInput):
     code = "HISTORY_GONE"
 
@@ -142,6 +152,10 @@ class InvalidDefinition(InvalidInput):
 
 class OutputChanged(InvalidDefinition):
     code = "OUTPUT_CHANGED"
+
+
+class SliceChanged(InvalidDefinition):
+    code = "SLICE_CHANGED"
 
 
 class Conflict(OutlastError):

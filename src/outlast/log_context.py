@@ -1,4 +1,4 @@
-"""Where the current code stands: the ids that every log line and span carries.
+"""The ids that every log line and span carries: those of the session, turn and call at work.
 
 Set once where work begins, and known to all that is called from there, tasks and threads
 included. Knows nothing of what the ids mean.
@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-NAMES = tuple("session agent lane turn step call attempt request worker fence".split())
+NAMES = tuple("session agent model lane turn step call attempt request worker fence".split())
 """The ids of a log line, from the outermost in."""
 
 _known: ContextVar[Mapping[str, object]] = ContextVar("outlast_ids")

@@ -4,13 +4,13 @@ Made by the app, which says when; each is stopped by the stack that it is given.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from inspect import isclass, iscoroutine
 from typing import Any, cast
 
 from outlast.agents.model.client import ModelClient
-from outlast.agents.model.pydantic_ai import client_of, prepare
+from outlast.agents.model.pydantic_ai import clients_of, prepare
 from outlast.agents.registry import Agents, name_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.executor import AgentExecutor
@@ -61,15 +61,16 @@ class Runtime:
     async def create_worker(self, settings: WorkerSettings, stack: AsyncExitStack) -> Worker:
         """Return a worker that has all it needs, and has not begun.
 
-        Raises InvalidDefinition for an agent whose model cannot be had here: a worker without it
-        would fail every session that it takes.
+        Raises InvalidDefinition for an agent none of whose models can be had here: a worker
+        without it would keep every session waiting that it takes.
         """
         names = settings.agents or self._agents
         served = dict.fromkeys(name_of(name, self._agents) for name in names)
-        clients = {name: client_of(self._agents[name]) for name in served}
-        for name, client in clients.items():
-            stack.push_async_callback(client.close)
-            await prepare(client, name)
+        clients = {name: clients_of(self._agents[name]) for name in served}
+        for name, models in clients.items():
+            for client in models:
+                stack.push_async_callback(client.close)
+            await prepare(models, name)
         deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
         watch = LoopWatch(self._clock)
         watch.start()
@@ -77,14 +78,14 @@ class Runtime:
         return self._observed_worker(self._executors(clients, deps, watch), settings, watch)
 
     def _executors(
-        self, clients: Mapping[str, ModelClient], deps: Any, watch: LoopWatch
+        self, clients: Mapping[str, Sequence[ModelClient]], deps: Any, watch: LoopWatch
     ) -> dict[str, AgentExecutor]:
         threads, environment = ToolThreads(), self._environment()
         return {
             name: AgentExecutor(
-                self._agents[name], client, deps, threads, self._clock, environment, watch
+                self._agents[name], models, deps, threads, self._clock, environment, watch
             )
-            for name, client in clients.items()
+            for name, models in clients.items()
         }
 
     def _observed_worker(
@@ -93,9 +94,7 @@ class Runtime:
         """Return a worker, traced with OpenTelemetry unless telemetry is off."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
         observed = {
-            name: TracedExecutor(
-                executor, agent := self._agents[name], client_of(agent).name, self._clock, to
-            )
+            name: TracedExecutor(executor, self._agents[name], self._clock, to)
             for name, executor in executors.items()
         }
         store: Store = TracedStore(self._store, to) if to else self._store

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Generic
@@ -23,10 +23,10 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
-from outlast.agents.runtime.context import Slice
 from outlast.app import Outlast
 from outlast.core.event import Event
-from outlast.core.lane import SessionMode, Status
+from outlast.core.instant import Span
+from outlast.core.lane import OpenStatus, SessionMode, Status, Wait
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN
 from outlast.errors import InvalidInput, StoreUnavailable
@@ -38,7 +38,7 @@ from outlast.integration.connection.oauth_callback import SignInOutcome
 from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.log.explain import Explanation
-from outlast.session.bulk import BulkControl, BulkRetry
+from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
@@ -47,6 +47,7 @@ from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
 from outlast.session.router import Key, Token
 from outlast.session.start import Webhook
+from outlast.session.state import SliceQuery
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
 __all__ = ["SyncOutlast", "SyncReceipt", "SyncSession", "opened"]
@@ -171,9 +172,9 @@ class SyncReceipt(Bridge[Receipt[Out]]):
     def session_id(self) -> str:
         return self._target.session_id
 
-    def result(self) -> Result[Out]:
-        """Wait for the message's turn to end, or for it to need a human."""
-        return self._thread.run(self._target.result())
+    def result(self, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait for the message's turn to end, or for it to need a human; for so long at most."""
+        return self._thread.run(self._target.result(timeout=timeout))
 
 
 class SyncSession(Bridge[Session[Out]]):
@@ -201,6 +202,7 @@ class SyncSession(Bridge[Session[Out]]):
         message: Said,
         *,
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         lane: str = MAIN,
         principal: str = "",
         deadline: datetime | timedelta | None = None,
@@ -211,6 +213,7 @@ class SyncSession(Bridge[Session[Out]]):
                 self._target.send(
                     message,
                     dispatch_id=dispatch_id,
+                    retry_failed=retry_failed,
                     lane=lane,
                     principal=principal,
                     deadline=deadline,
@@ -273,21 +276,21 @@ class SyncSession(Bridge[Session[Out]]):
             self._target.events(after, follow=follow, internals=internals, children=children)
         )
 
-    def wait(self) -> Result[Out]:
+    def wait(self, *, timeout: Span | None = None) -> Result[Out]:
         """Wait until nothing is queued, ready or running, and say what the last turn came to."""
-        return self._thread.run(self._target.wait())
+        return self._thread.run(self._target.wait(timeout=timeout))
 
-    def result_of(self, delivery_id: str) -> Result[Out]:
+    def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
         """Wait for one delivery to be settled, or for its turn to need a human."""
-        return self._thread.run(self._target.result_of(delivery_id))
+        return self._thread.run(self._target.result_of(delivery_id, timeout=timeout))
 
     def history(self, lane: str = MAIN) -> list[Message]:
         """Return a lane's conversation so far, as the model sees it."""
         return self._thread.run(self._target.history(lane))
 
-    def query(self, kind: type[T]) -> Slice[T]:
-        """Return what the session keeps of a type."""
-        return self._thread.run(self._target.query(kind))
+    def query(self, kind: type[T]) -> SyncSliceQuery[T]:
+        """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
+        return SyncSliceQuery(self._target.query(kind), self._thread)
 
     def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""
@@ -296,6 +299,22 @@ class SyncSession(Bridge[Session[Out]]):
     def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
         return self._thread.run(self._target.requests())
+
+
+class SyncSliceQuery(Bridge[SliceQuery[T]]):
+    """`SliceQuery` for sync code."""
+
+    def all(self) -> list[T]:
+        """Return all values, oldest first."""
+        return self._thread.run(self._target.all())
+
+    def latest(self) -> T | None:
+        """Return the value that was kept last, if there is one."""
+        return self._thread.run(self._target.latest())
+
+    def where(self, predicate: Callable[[T], bool]) -> list[T]:
+        """Return the values for which the predicate is true."""
+        return self._thread.run(self._target.where(predicate))
 
 
 class SyncCallbacks(Bridge[Callbacks]):
@@ -399,6 +418,8 @@ class SyncBulkControl(Bridge[BulkControl]):
         tenant: str | None = None,
         principal: str = "",
         dry_run: bool = False,
+        limit: int | None = None,
+        after: LanePlace | None = None,
     ) -> BulkRetry:
         """Try failed turns again from where they failed: all, or those that failed so."""
         return self._thread.run(
@@ -409,6 +430,38 @@ class SyncBulkControl(Bridge[BulkControl]):
                 tenant=tenant,
                 principal=principal,
                 dry_run=dry_run,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    def cancel(
+        self,
+        *,
+        agent: str | None = None,
+        status: OpenStatus | None = None,
+        waiting: Wait | None = None,
+        since: datetime | timedelta | None = None,
+        tenant: str | None = None,
+        reason: str = "",
+        principal: str = "",
+        dry_run: bool = False,
+        limit: int | None = None,
+        after: LanePlace | None = None,
+    ) -> BulkCancel:
+        """Stop what is open in many lanes: the open turn of each, or else its next message."""
+        return self._thread.run(
+            self._target.cancel(
+                agent=agent,
+                status=status,
+                waiting=waiting,
+                since=since,
+                tenant=tenant,
+                reason=reason,
+                principal=principal,
+                dry_run=dry_run,
+                limit=limit,
+                after=after,
             )
         )
 
@@ -504,6 +557,7 @@ class SyncOutlast(Bridge[Outlast]):
         *,
         mode: SessionMode = "conversation",
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         continuation_token: str | None = None,
         lane: str = MAIN,
         tenant: str = "default",
@@ -520,6 +574,7 @@ class SyncOutlast(Bridge[Outlast]):
                     message,
                     mode=mode,
                     dispatch_id=dispatch_id,
+                    retry_failed=retry_failed,
                     continuation_token=continuation_token,
                     lane=lane,
                     tenant=tenant,
@@ -542,6 +597,7 @@ class SyncOutlast(Bridge[Outlast]):
         message: Said,
         *,
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         tenant: str = "default",
         principal: str = "",
     ) -> SyncReceipt[Any]:
@@ -549,7 +605,12 @@ class SyncOutlast(Bridge[Outlast]):
         return SyncReceipt(
             self._thread.run(
                 self._target.send(
-                    to, message, dispatch_id=dispatch_id, tenant=tenant, principal=principal
+                    to,
+                    message,
+                    dispatch_id=dispatch_id,
+                    retry_failed=retry_failed,
+                    tenant=tenant,
+                    principal=principal,
                 )
             ),
             self._thread,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from outlast.agents.model.client import FinishedAnswer, ModelRequest
 from outlast.agents.runtime.json_value import from_json, to_json
 from outlast.core.json_text import MAX_DEPTH
 from outlast.core.message import ToolCall
-from outlast.errors import InvalidInput, NotEncodable, StoreCorrupt
+from outlast.errors import InvalidAnswer, InvalidInput, NotEncodable, StoreCorrupt
 from outlast.session.inbox import callback_value
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
@@ -68,6 +70,10 @@ class Transfer:
         f'{{"euros": 1, "note": {TOO_DEEP}}}',
         '{"euros": 1, "transfer": {"amounts": [{"euros": "NaN"}]}}',
         '{"euros": 1, "euros": 2000}',
+        f'{{"euros": 1{"0" * 400}}}',
+        f'{{"euros": 1, "note": 1{"0" * 400}}}',
+        f'{{"euros": 1, "note": [{{"deep": {2**64}}}]}}',
+        f'{{"euros": 1, "transfer": {{"amounts": [{{"euros": "1{"0" * 400}"}}]}}}}',
     ],
 )
 async def test_arguments_that_somebody_could_not_read_are_told_to_the_model(args: str) -> None:
@@ -138,8 +144,65 @@ def test_a_stored_value_that_is_nested_too_deep_is_said_to_be() -> None:
         from_json("[" * 1000 + "]" * 1000)
 
 
+UNREADABLE: dict[str, Any] = {
+    "an integer of 400 digits": 10**400,
+    "one bit too many": 2**64,
+    "one bit too many below": -(2**63) - 1,
+    "deep": [{"x": [2**64]}],
+    "no number": float("nan"),
+    "no end": float("inf"),
+}
+
+
+@pytest.mark.parametrize("has_code", [True, False], ids=["by its app", "without the tool's code"])
+@pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
+async def test_edited_arguments_that_somebody_could_not_read_are_refused(
+    value: Any, has_code: bool, path: Path
+) -> None:
+    paid: list[Any] = []
+
+    @tool(approval="always")
+    async def pay(note: Any) -> str:
+        paid.append(note)
+        return "paid"
+
+    url = f"sqlite:///{path}"
+    async with running(agent_saying('{"note": 1}', pay), store=url) as app:
+        session = await app.start("a", "go")
+        [asked] = (await session.wait()).requests
+        others = app if has_code else Outlast([], store=url, worker=None)
+        async with AsyncExitStack() as stack:
+            if others is not app:
+                await stack.enter_async_context(others)
+            there = await others.session(session.id)
+
+            with pytest.raises((InvalidAnswer, NotEncodable), match=r"64 bits|no finite number"):
+                await there.answer(asked.request_id, "approve", args={"note": value})
+            await there.answer(asked.request_id, "approve", args={"note": 2**64 - 1})
+
+        assert (await session.wait()).output == "done"
+        assert paid == [2**64 - 1]
+
+
+@pytest.mark.parametrize("said", ['"NaN"', "1" + "0" * 400, '"Infinity"', "1e999"])
+async def test_an_answer_with_a_number_that_nobody_can_be_told_is_said_again(said: str) -> None:
+    watched = Watched([say(said), say("2.5")])
+    answering = Agent("a", watched, output_type=float, model_options=ModelOptions(stream=False))
+    async with running(answering) as app:
+        result = await (await app.start("a", "go")).wait()
+
+        assert (result.output, len(watched.requests)) == (2.5, 2)
+
+
 @pytest.mark.parametrize(
-    "body", [b'{"euros": NaN}', b"[1e999]", b"[" * 101 + b"]" * 101, b'["\xff"]']
+    "body",
+    [
+        b'{"euros": NaN}',
+        b"[1e999]",
+        b"[18446744073709551616]",
+        b"[" * 101 + b"]" * 101,
+        b'["\xff"]',
+    ],
 )
 def test_a_callback_that_says_it_is_json_has_to_be(body: bytes) -> None:
     with pytest.raises(InvalidInput, match="says that it is JSON"):

@@ -33,7 +33,9 @@ async def test_of_two_calls_that_update_a_slice_at_the_same_time_none_is_lost() 
     async def spend(ctx: Context, cents: int) -> int:
         """Spend."""
         await both.wait()
-        left = ctx.session.update(Budget, lambda b: Budget((b.cents if b else 10_000) - cents))
+        left = ctx.session.mutate(Budget).update(
+            lambda b: Budget((b.cents if b else 10_000) - cents)
+        )
         return left.cents
 
     script = [calls(("spend", {"cents": 3_000}), ("spend", {"cents": 4_000})), say("Spent.")]
@@ -41,7 +43,7 @@ async def test_of_two_calls_that_update_a_slice_at_the_same_time_none_is_lost() 
     async with Outlast([agent], store="memory://") as app:
         session = await app.start(agent, "Go")
         assert (await session.wait()).output == "Spent."
-        assert (await session.query(Budget)).latest() == Budget(3_000)
+        assert await session.query(Budget).latest() == Budget(3_000)
 
 
 def greeter() -> Agent:
@@ -78,7 +80,7 @@ async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store: 
     @tool
     async def note(ctx: Context, cents: int) -> str:
         """Note."""
-        ctx.session.append(Budget(cents))
+        ctx.session.mutate(Budget).append(Budget(cents))
         return "noted"
 
     def script(request: Any) -> Any:
@@ -92,7 +94,7 @@ async def test_lanes_that_work_at_once_see_all_that_the_others_have_kept(store: 
         for lane in ("left", "right"):
             await session.send("Go", lane=lane)
         await session.wait()
-        assert len((await session.query(Budget)).all()) == 30
+        assert len(await session.query(Budget).all()) == 30
         await session.end()
         await session.wait()
         assert await verify(app.store, session.id) == []
@@ -160,7 +162,7 @@ def note_taker(script: Any, store: Any) -> Any:
                 await store.begun.wait()
             case 2:
                 await store.may_change.wait()
-        ctx.session.append(Budget(cents))
+        ctx.session.mutate(Budget).append(Budget(cents))
         return "noted"
 
     @tool(approval="always")
@@ -194,7 +196,7 @@ async def test_what_another_lane_keeps_while_a_lane_looks_at_it_is_seen_once(
         await (await session.send("Go", lane="side")).result()
         await session.send("One more")
         await session.wait()
-        assert [note.cents for note in (await session.query(Budget)).all()] == [1, 0, 2]
+        assert [note.cents for note in await session.query(Budget).all()] == [1, 0, 2]
         assert (await results_of(session))[1] == "1,0,2"
         assert await verify(app.store, session.id) == []
 
@@ -212,7 +214,7 @@ async def test_a_lane_that_cannot_rest_yet_keeps_its_slices_in_the_order_of_the_
         [request] = (await session.wait()).requests
         await session.answer(request.request_id, "approve")
         await session.wait()
-        assert [note.cents for note in (await session.query(Budget)).all()] == [1, 2, 0]
+        assert [note.cents for note in await session.query(Budget).all()] == [1, 2, 0]
         assert (await results_of(session))[2] == "1,2,0"
         assert await verify(app.store, session.id) == []
 

@@ -53,7 +53,7 @@ class Pausing(WrappedStore):
 @tool(transactional=True)
 async def book(ctx: Context) -> str:
     await ctx.tx.execute("CREATE TABLE IF NOT EXISTS booked (x)")
-    ctx.session.put(Note("book"))
+    ctx.session.mutate(Note).seed(Note("book"))
     return "booked"
 
 
@@ -64,7 +64,7 @@ async def test_what_a_sibling_of_a_transaction_changes_stands_after_it(tmp_path:
     @tool
     async def plain(ctx: Context) -> str:
         await store.is_committing.wait()
-        ctx.session.put(Note("plain"))
+        ctx.session.mutate(Note).seed(Note("plain"))
         asyncio.get_running_loop().call_later(0.01, store.has_ended.set)
         return "done"
 
@@ -80,7 +80,7 @@ async def test_what_a_sibling_of_a_transaction_changes_stands_after_it(tmp_path:
         session = await app.start("a", "go")
         await session.wait()
 
-        note = (await session.query(Note)).latest()
+        note = await session.query(Note).latest()
         assert note is not None
         assert {note.text, *seen} == {"plain"}
         assert await verify(store, session.id) == []
@@ -109,11 +109,11 @@ class Forgetful(WrappedStore):
 async def test_what_another_lane_wrote_is_seen_though_messages_came_after_a_lost_commit() -> None:
     @tool
     async def count(ctx: Context) -> str:
-        return str(ctx.session.update(Tally, lambda t: Tally(t.count + 1 if t else 1)))
+        return str(ctx.session.mutate(Tally).update(lambda t: Tally(t.count + 1 if t else 1)))
 
     @tool
     async def note(ctx: Context) -> str:
-        ctx.session.append(Note("x"))
+        ctx.session.mutate(Note).append(Note("x"))
         return "noted"
 
     def script(request: ModelRequest) -> ScriptedReply:
@@ -128,4 +128,4 @@ async def test_what_another_lane_wrote_is_seen_though_messages_came_after_a_lost
         store.talk = session = await app.start("a", "A")
         await session.wait()
 
-        assert (await session.query(Tally)).latest() == Tally(2)
+        assert await session.query(Tally).latest() == Tally(2)

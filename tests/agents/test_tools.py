@@ -541,7 +541,7 @@ async def test_a_number_that_json_has_no_word_for_is_refused_wherever_a_tool_giv
     async def measure(ctx: Context) -> None:
         for deed in (
             ctx.step("read", lambda: [Reading(float(number))]),
-            asyncio.to_thread(ctx.session.put, Reading(float(number))),
+            asyncio.to_thread(ctx.session.mutate(Reading).seed, Reading(float(number))),
         ):
             with pytest.raises(OutlastError) as refused:
                 await deed
@@ -1072,8 +1072,8 @@ class Visit(BaseModel):
 async def test_slices_are_put_appended_updated_and_queried() -> None:
     @tool
     async def shop(ctx: Context, item: str) -> list[str]:
-        ctx.session.append(Visit(page=item))
-        ctx.session.update(Cart, lambda c: Cart(items=[*(c.items if c else []), item]))
+        ctx.session.mutate(Visit).append(Visit(page=item))
+        ctx.session.mutate(Cart).update(lambda c: Cart(items=[*(c.items if c else []), item]))
         return ctx.session.query(Cart).latest().items
 
     script = [call("shop", item="tea"), call("shop", item="cup"), say("done")]
@@ -1082,8 +1082,8 @@ async def test_slices_are_put_appended_updated_and_queried() -> None:
         await session.wait()
 
         assert await results_of(session) == ['["tea"]', '["tea","cup"]']
-        assert (await session.query(Cart)).all() == [Cart(items=["tea", "cup"])]
-        assert (await session.query(Visit)).all() == [Visit(page="tea"), Visit(page="cup")]
+        assert await session.query(Cart).all() == [Cart(items=["tea", "cup"])]
+        assert await session.query(Visit).all() == [Visit(page="tea"), Visit(page="cup")]
 
 
 async def test_updates_of_tools_that_run_side_by_side_are_all_kept() -> None:
@@ -1091,7 +1091,7 @@ async def test_updates_of_tools_that_run_side_by_side_are_all_kept() -> None:
 
     @tool
     async def shop(ctx: Context, item: str) -> str:
-        ctx.session.update(Cart, lambda c: Cart(items=[*(c.items if c else []), item]))
+        ctx.session.mutate(Cart).update(lambda c: Cart(items=[*(c.items if c else []), item]))
         await both.wait()
         return item
 
@@ -1100,7 +1100,7 @@ async def test_updates_of_tools_that_run_side_by_side_are_all_kept() -> None:
         session = await app.start("a", "go")
         await session.wait()
 
-        assert sorted((await session.query(Cart)).latest().items) == ["cup", "tea"]
+        assert sorted((await session.query(Cart).latest()).items) == ["cup", "tea"]
 
 
 async def test_an_update_that_fails_when_it_is_recorded_interrupts_its_tool_and_no_other() -> None:
@@ -1114,7 +1114,7 @@ async def test_an_update_that_fails_when_it_is_recorded_interrupts_its_tool_and_
 
     @tool
     async def shop(ctx: Context) -> None:
-        ctx.session.update(Cart, fill)
+        ctx.session.mutate(Cart).update(fill)
 
     script = [calls(("shop", {}), ("noop", {})), say("hm")]
     async with running(agent(script, tools=[shop, noop])) as app:
@@ -1124,13 +1124,13 @@ async def test_an_update_that_fails_when_it_is_recorded_interrupts_its_tool_and_
         [cut] = await the(session, "tool.interrupted")
         assert cut.data["reason"] == "unstorable"
         assert (await results_of(session))[1] == "nothing"
-        assert (await session.query(Cart)).all() == []
+        assert await session.query(Cart).all() == []
 
 
 async def test_a_failed_attempt_leaves_no_state_and_no_events() -> None:
     @tool(readonly=True, max_attempts=2)
     async def note(ctx: Context) -> str:
-        ctx.session.put(Visit(page=f"attempt {ctx.attempt}"))
+        ctx.session.mutate(Visit).seed(Visit(page=f"attempt {ctx.attempt}"))
         ctx.emit("noted", {"attempt": ctx.attempt})
         if ctx.attempt == 1:
             raise ToolError("busy")
@@ -1141,7 +1141,7 @@ async def test_a_failed_attempt_leaves_no_state_and_no_events() -> None:
         await pass_pause(session, clock, 1)
         await session.wait()
 
-        assert (await session.query(Visit)).all() == [Visit(page="attempt 2")]
+        assert await session.query(Visit).all() == [Visit(page="attempt 2")]
         assert [e.data for e in await the(session, "tool.emitted")] == [
             {"name": "noted", "data": {"attempt": 2}}
         ]

@@ -1,4 +1,4 @@
-"""`python -m chaos`: chaos on real processes, then takeovers by the clock.
+"""`python -m chaos`: chaos on real processes, takeovers by the clock, and outages of a provider.
 
 Returns 1 if a promise was broken or takeovers take too long. What is known of a session that
 was found wrong is kept beside the workers' own logs, and their place is named.
@@ -14,14 +14,17 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import asdict
 from rich.console import Console
 
+from chaos.disk import compiler, run_disk
 from chaos.display import show, show_takeovers, watching
 from chaos.failover import FailoverSettings, run_failover
+from chaos.outage import BLOCKED, KINDS, OutageReport, OutageSettings, run_outage
 from chaos.place import opened
 from chaos.report import Report, report_on, traces
 from chaos.run import Settings, run_chaos
@@ -47,6 +50,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--seed", type=int, default=None, help="which faults and plans (default: another each time)"
     )
     add("--no-takeovers", action="store_true", help="leave out the takeovers by the clock")
+    add("--no-outages", action="store_true", help="leave out the outages of a provider")
+    add(
+        "--outage",
+        choices=[*KINDS, "all"],
+        default="",
+        help="nothing but an outage of a provider, in this way or in all",
+    )
     add("--json", action="store_true", help="write the report as JSON")
     return parser.parse_args(arguments)
 
@@ -80,6 +90,8 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end_all, asyncio.current_task())
     seed = options.seed if options.seed is not None else int(time.time())
     stores = STORES if options.store == "both" else (options.store,)
+    if options.outage:
+        return 1 if await lose_provider(options, stores, seed, console) else 0
     reports: list[Report] = []
     measured: list[Takeovers] = []
     for store in stores:
@@ -97,6 +109,10 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
         if not options.no_takeovers:
             measured += await measure_one(store, options.lease, console)
     lost = await fail_over(options, console) if "postgres" in stores else []
+    if "sqlite" in stores:
+        lost += await break_disk(seed, console)
+    if not options.no_outages:
+        lost += await lose_provider(options, stores, seed, console)
     tell(console, reports, measured, as_json=options.json)
     is_good = all(r.is_clean for r in reports) and all(m.is_in_time for m in measured)
     return 0 if is_good and not lost else 1
@@ -124,6 +140,50 @@ async def fail_over(options: argparse.Namespace, console: Console) -> list[str]:
             console.print(f"  {text}")
         found += wrong
     return found
+
+
+async def break_disk(seed: int, console: Console) -> list[str]:
+    """Lose power between two syncs, and have the disk be read-only and full."""
+    if compiler() is None:
+        console.print("a disk that fails: NOT RUN, since this machine has no C compiler")
+        return []
+    with (
+        tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name,
+        console.status("sqlite: power loss, a disk that is read-only, a full disk"),
+    ):
+        wrong = await run_disk(Path(name), seed)
+    console.print(f"a disk that fails: {len(wrong) or 'nothing'} found wrong")
+    for text in wrong[:20]:
+        console.print(f"  {text}")
+    return wrong
+
+
+async def lose_provider(
+    options: argparse.Namespace, stores: Sequence[str], seed: int, console: Console
+) -> list[str]:
+    """Have a provider be away in every way; those that take a minute to be tried again at once."""
+    kinds = [options.outage] if options.outage not in ("", "all") else [*KINDS]
+    slow = tuple(kind for kind in kinds if kind in BLOCKED)
+    groups = [*((kind,) for kind in kinds if kind not in BLOCKED), *([slow] if slow else [])]
+    found: list[str] = []
+    for store in stores:
+        for group in groups:
+            with console.status(f"{store}: a provider is away: {', '.join(group)}"):
+                reports = await asyncio.gather(*(lose_one(store, kind, seed) for kind in group))
+            for report in reports:
+                console.print(str(report))
+                for text in report.wrong[:20]:
+                    console.print(f"  {text}")
+                found += report.wrong
+    return found
+
+
+async def lose_one(store: str, kind: str, seed: int) -> OutageReport:
+    # A call that nobody answers takes seconds to be given up: with four, no lane would park.
+    tries = 2 if kind == "silent" else 4
+    settings = OutageSettings(store=store, kind=kind, seed=seed, max_attempts=tries)
+    with tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name:
+        return await run_outage(settings, Path(name))
 
 
 def end_all(task: asyncio.Task[int] | None) -> None:

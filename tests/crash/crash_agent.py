@@ -11,6 +11,7 @@ from crash_book import Book
 from crash_family import family
 from crash_gate import block_until_open, until_open
 from crash_model import obedient, scripted
+from crash_ruled import deadly_rule, ruled
 from crash_signer import signer
 from crash_timer import patient
 
@@ -43,6 +44,9 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         deadly(book),
         reader(book),
         refused(book),
+        racer(book),
+        ruled(book),
+        deadly_rule(book),
     ]
 
 
@@ -181,6 +185,23 @@ def errand(book: Book) -> Agent[Any, Any]:
         say(SHORT_ANSWER, chunks=2, pace=0.02),
     )
     return Agent("errand", model, tools=[pay, note])
+
+
+def racer(book: Book) -> Agent[Any, Any]:
+    """Takes the first of two answers, and is run once more after that."""
+
+    @tool(idempotent=True)
+    async def race(ctx: Context[Any]) -> str:
+        book.begin(ctx)
+        # Listed first, it would come first in a later run that knows both answers.
+        came = await ctx.first(
+            other=ctx.ask("Or that?", ["yes"]), taken=ctx.ask("Take it?", ["yes"])
+        )
+        book.effect(f"won {came.name}")
+        await ctx.ask("Sure?", ["yes"])
+        return came.name
+
+    return Agent("racer", scripted("racer", book, calls(("race", {})), say("Done.")), tools=[race])
 
 
 def slow_tool(name: str, book: Book, *, max_attempts: int = 10) -> Agent[Any, Any]:

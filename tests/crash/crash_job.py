@@ -23,6 +23,7 @@ from outlast.clock import Clock
 from outlast.errors import DispatchConflict
 from outlast.store import Store
 from outlast.stores.sqlite import SqliteStore
+from outlast.stores.url import store_of
 from outlast.testing import CrashingStore
 from outlast.testing.crash import When
 from outlast.testing.wrapped_store import WrappedStore
@@ -54,7 +55,7 @@ class DiesAt(WrappedStore):
 
 
 def open_store(database: str, clock: Clock, dies_at: str, when: When) -> Store:
-    store = SqliteStore(database, clock)
+    store = store_of(database, clock) if "://" in database else SqliteStore(database, clock)
     return DiesAt(store, dies_at, when) if dies_at else store
 
 

@@ -76,6 +76,23 @@ async def test_a_readonly_tool_that_takes_its_worker_down_costs_one_more_answer_
         assert await verify(app.store, session.id) == []
 
 
+async def test_a_checker_that_takes_its_worker_down_costs_a_few_of_them_and_one_answer(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    async with scene.open() as app, asyncio.timeout(DEADLINE), replaced_workers(scene) as exits:
+        session: Session[Any] = await app.start("deadly_rule", "Go!")
+        result = await session.wait()
+
+        assert result.error is not None
+        assert result.error.code == "WORKERS_LOST"
+        starts = scene.book.starts()
+        assert len([start for start in starts if start.call_id == "t1.s1"]) == 1
+        assert len([start for start in starts if start.call_id == "t1"]) == MAX_DEATHS
+        assert len(exits) == MAX_DEATHS
+        assert await verify(app.store, session.id) == []
+
+
 async def test_a_session_too_large_for_its_workers_costs_a_few_of_them_and_fails(
     zygote: Zygote, tmp_path: Path
 ) -> None:

@@ -90,6 +90,47 @@ async def test_a_kill_at_any_commit_of_an_outage_tells_readers_nothing_twice(
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_kill_at_any_commit_of_an_agent_with_rules_changes_nothing_that_they_said(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    undisturbed = await play(scene, "ruled", say_nothing)
+    assert complaints([undisturbed], [[]], undisturbed) == ""
+    assert said_by_rules(undisturbed.logs[0]) == [
+        ("tool.denied", "t1.s1.c1"),
+        ("feedback.skipped", 1, "quiet"),
+        ("feedback.given", 2, "hurry"),
+        ("feedback.skipped", 2, "quiet"),
+        ("completion.refused", 3, 1),
+        ("feedback.skipped", 4, "quiet"),
+        ("completion.accepted", 5, ("is_paid",)),
+    ]
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 2)]
+    stories = await play_all(scene, "ruled", say_nothing, plans)
+
+    assert complaints(stories, plans, undisturbed) == ""
+    for story in stories:
+        assert said_by_rules(story.logs[0]) == said_by_rules(undisturbed.logs[0])
+    assert sum(story.kills for story in stories) >= undisturbed.commits - 3
+
+
+def said_by_rules(log: Log) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    for record in log.records:
+        match record:
+            case r.ToolDenied(call_id=call_id):
+                found.append((type_of(record), call_id))
+            case r.FeedbackGiven(step=step, name=name) | r.FeedbackSkipped(step=step, name=name):
+                found.append((type_of(record), step, name))
+            case r.CompletionRefused(step=step, number=number):
+                found.append((type_of(record), step, number))
+            case r.CompletionAccepted(step=step, checkers=checkers):
+                found.append((type_of(record), step, checkers))
+    return found
+
+
 def told_of_waits(log: Log) -> list[str]:
     """Return what readers hear of the provider, and of where the session waits."""
     told = r.ProviderUnavailable | r.ProviderAvailable | r.SessionWaiting | r.SessionResumed

@@ -48,7 +48,7 @@ async def wait_for_ever() -> str:
 @tool(readonly=True)
 async def read_book(ctx: Context) -> str:
     """Return more than fits into the log itself."""
-    ctx.session.append(Note(text="read a book"))
+    ctx.session.mutate(Note).append(Note(text="read a book"))
     return "words " * 20_000
 
 

@@ -78,10 +78,17 @@ def test_who_talks_is_whom_the_session_acts_for_and_who_answers(place: Place) ->
 
 def test_arguments_are_edited_before_a_call_runs(place: Place) -> None:
     ended = place.run(
-        "chat", "shop:app", say='refund it\nedit [1]\nedit {"order": 17, "cents": 3}\n'
+        "chat",
+        "shop:app",
+        say='refund it\nedit [1]\nedit {"order": 17, "cents": 18446744073709551616}\n'
+        'edit {"order": 1, "order": 17, "cents": 3}\nedit {"order": 17, "cents": 3}\n',
     )
 
-    assert "write the arguments as JSON" in ended.stdout
+    said = ended.stdout
+    assert "write the arguments as JSON" in said
+    assert "it is a list, and an object is wanted" in said
+    assert "an integer of more than 64 bits" in said
+    assert "the name 'order' stands twice" in said
     assert "<- refund: gave back 3 for 17" in ended.stdout
 
 

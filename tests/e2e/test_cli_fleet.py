@@ -155,9 +155,20 @@ def test_a_worker_tells_as_json_what_becomes_of_it(yard: Yard) -> None:
         "agents": ["poet"],
         "lanes": [],
         "concurrency": 200,
+        "unfinished": {},
     }
     assert draining == {"worker": "w1", "state": "draining", "held": 0}
     assert stopped == {"worker": "w1", "state": "stopped"}
+
+
+def test_a_worker_says_what_it_resumes_or_leaves(yard: Yard) -> None:
+    session = yard.start("hello")
+    with yard.worker("--name", "w1", "--no-resume") as worker:
+        assert re.search(r"; it leaves 1 unfinished session, oldest \d+ s$", worker.said[0])
+        assert "leave what was unfinished when they started" in yard.explained(session)
+        with yard.worker("--name", "w2") as other:
+            assert re.search(r"; it resumes 1 unfinished session, oldest \d+ s$", other.said[0])
+            yard.events(session, until="turn.completed")
 
 
 def test_a_worker_carries_what_was_started_elsewhere(yard: Yard) -> None:
@@ -394,9 +405,9 @@ def test_what_runs_and_what_is_queued_behind_it_is_explained(yard: Yard) -> None
         (
             "busy",
             "session.waiting",
-            "the model cannot be had, and this session is the next to ask it: SCRIPTED: too many"
-            " requests,"
-            f" since {TIME}, until {TIME}",
+            "the model scripted cannot be had, and this session is the next to ask it: SCRIPTED:"
+            " too many requests,"
+            f" since {TIME}, next try at {TIME}",
         ),
         ("fail", "session.waiting", "turn t1 failed: SCRIPTED: the yard is closed"),
         (

@@ -13,16 +13,18 @@ import msgspec
 import pytest
 from client_scene import AGENTS, Plan, far_away, planner
 from http_scene import FAST, teller
+from opentelemetry.sdk.trace import TracerProvider
 from webhook_receiver import Receiver, Reply
 
 from outlast import Event, Image, Key, Outlast, Receipt, Token
 from outlast.client import Client, RemoteSession
 from outlast.core.breaker import Provider, after_failure
 from outlast.core.instant import milliseconds_at
-from outlast.core.record import Failure
+from outlast.core.record import DeliveryQueued, Failure
 from outlast.core.result import ModelFailed
 from outlast.errors import CursorAhead, InvalidInput, OutlastError, UnknownLane
 from outlast.log.breaker import document_of
+from outlast.net.trace_context import parse
 from outlast.server import ServerSettings
 from outlast.server.model.request import A_REQUEST
 from outlast.server.model.session import AN_ITEM
@@ -92,8 +94,13 @@ async def talk(place: Place, seen: list[Any]) -> None:
             await session.cancel("enough", lane="aside")
     seen.append(await aside.result())
 
-    seen.append(await (await session.send("fail")).result())
+    seen.append(await (await session.send("fail", dispatch_id="two")).result())
     seen.append(await (await session.retry()).result())
+    again = await session.send("fail", dispatch_id="two", retry_failed=True)
+    seen += [again.duplicate, await again.result()]
+    seen += [await place.bulk.retry(code=code, dry_run=True) for code in ("SCRIPTED", "OTHER")]
+    seen += [await place.bulk.retry(agent="teller"), await session.wait()]
+    seen.append(await place.bulk.cancel(agent="teller", waiting="request"))
     seen += await session.history()
     seen += [event async for event in session.events(follow=False)]
     seen += [event async for event in session.events(receipt.offset, internals=True)]
@@ -126,6 +133,18 @@ async def test_the_same_code_sees_the_same_here_and_over_the_wire() -> None:
     assert [same.plain(each) for each in far] == [names.plain(each) for each in near]
     assert [type(each) for each in far] == [type(each) for each in near]
     assert sum(isinstance(each, Event) for each in far) > 100
+
+
+async def test_the_span_in_which_something_is_sent_goes_over_the_wire() -> None:
+    async with far_away() as far:
+        with TracerProvider().get_tracer("web").start_as_current_span("POST /refunds") as span:
+            session = await far.client.start("teller", "hello")
+        page = await far.app.store.log.read(session.id, 0)
+
+    [queued] = [e.record for e in page.entries if isinstance(e.record, DeliveryQueued)]
+    sent = parse(queued.traceparent)
+    assert sent is not None
+    assert sent.span_id == span.get_span_context().span_id
 
 
 async def test_one_session_is_the_same_held_here_and_held_over_the_wire() -> None:

@@ -151,7 +151,7 @@ NEEDED = {
         head /v1/agents/{name}/{key}, get /v1/requests, get /v1/lanes""",
     "send": """post /v1/sessions, post /v1/deliver, post /v1/agents/{name}/{key},
         post /v1/sessions/{session_id}/cancel, post /v1/sessions/{session_id}/end,
-        post /v1/sessions/{session_id}/retry""",
+        post /v1/sessions/{session_id}/retry, post /v1/bulk/retry, post /v1/bulk/cancel""",
     "approve": "post /v1/requests/{request_id}",
     "internals": """get /v1/workers, get /v1/metrics, get /v1/providers,
         post /v1/providers/try""",

@@ -50,7 +50,7 @@ async def test_lanes_and_workers_are_listed() -> None:
         assert [*page["lanes"], *rest["lanes"]] == every
         assert [lane["status"] for lane in waiting] == ["waiting"]
         assert worker["agents"] == ["teller"]
-        assert await caller.refused("GET", "/lanes?cursor=!!!", 422) == "INVALID_INPUT"
+        assert await caller.refused("GET", "/lanes?cursor=!!!", 400) == "INVALID_CURSOR"
 
 
 AWAY = Breaker(
@@ -76,7 +76,7 @@ async def test_providers_that_do_not_answer_are_listed_counted_and_tried_at_once
             "address": "api.example.com",
             "state": "open",
             "since": "2023-11-14T22:13:20.000Z",
-            "error": {"code": "CREDENTIALS_REJECTED", "message": "wrong key"},
+            "error": {"code": "CREDENTIALS_REJECTED", "message": "wrong key", "hint": ""},
             "failures": 4,
             "blocked": True,
             "next_try_at": "2096-10-02T07:06:40.000Z",

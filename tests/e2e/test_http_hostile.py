@@ -85,23 +85,62 @@ async def test_no_name_or_cursor_or_header_breaks_a_route(store: str) -> None:
                     assert "set-cookie" not in response.headers
 
 
-async def test_no_cursor_that_somebody_made_up_breaks_a_page(store: str) -> None:
+MADE_UP_VALUES: list[object] = [
+    ["\0", "main"],
+    ["ses_x", "\0"],
+    ["ses_x", "x" * 300],
+    [1, 2],
+    [],
+    {},
+    "a",
+    None,
+]
+MADE_UP = [json.dumps(value) for value in MADE_UP_VALUES]
+
+
+async def test_a_cursor_that_somebody_made_up_is_one_error_that_names_it(store: str) -> None:
     async with scene(store=store) as bank, bank.caller() as caller:
-        value: object
-        for value in (
-            ["\0", "main"],
-            ["ses_x", "\0"],
-            ["ses_x", "x" * 300],
-            [1, 2],
-            [],
-            {},
-            "a",
-            None,
-        ):
-            raw = json.dumps(value).encode()
-            for cursor in (urlsafe_b64encode(raw).decode(), raw.decode(), "====", "a"):
-                response = await caller.get("/v1/lanes", params={"cursor": cursor})
-                assert response.status_code == 422, (value, cursor, response.text)
+        session = (await caller.start())["session_id"]
+        bad = {
+            "/lanes": ("cursor", [*MADE_UP, *(encoded(text) for text in MADE_UP), "====", "a", ""]),
+            "/sessions": ("cursor", ["", "a\0", "x" * 300]),
+            "/requests": ("cursor", ["", "a\0", "x" * 300, "req_made_up"]),
+            f"/sessions/{session}": ("lanes_after", ["", "a\0", "x" * 300, "no such lane"]),
+            f"/sessions/{session}/history": (
+                "cursor",
+                ["-1", "x", "1", "1e3", "9" * 30, "", "\u0663.\u0661", "99999999999999.0"],
+            ),
+            f"/sessions/{session}/stream": ("after", [*NASTY, "", "1-", "1-zz", "\u0663", "1\n"]),
+        }
+        for path, (name, texts) in bad.items():
+            for text in texts:
+                response = await caller.get(f"/v1{path}", params={name: text})
+
+                said = response.json()["error"]
+                assert (response.status_code, said["code"]) == (400, "INVALID_CURSOR"), (path, text)
+                assert name in (said["details"].get("cursor"), said["message"].split("`")[1])
+                assert len(response.content) < 1000
+
+
+async def test_a_cursor_that_no_log_has_reached_is_gone(store: str) -> None:
+    async with scene(store=store) as bank, bank.caller() as caller:
+        session = (await caller.start())["session_id"]
+        for number in (10**6, 2**31, 2**32 + 1, 2**53, 10**16 - 1):
+            for path in (f"/sessions/{session}/stream", f"/streams/sessions/{session}"):
+                name, text = (
+                    ("after", str(number))
+                    if "streams" not in path
+                    else (
+                        "offset",
+                        f"{number:016d}",
+                    )
+                )
+                code = await caller.refused("GET", path, 410, params={name: text})
+                assert code == "CURSOR_AHEAD"
+
+
+def encoded(text: str) -> str:
+    return urlsafe_b64encode(text.encode()).decode()
 
 
 def header(text: str) -> bytes:
@@ -163,6 +202,7 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "deep": (b'{"agent": "teller", "message": ' + b"[" * 100_000, 400),
     "deep and whole": (b'{"message": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", 400),
     "a long number": (b'{"agent": "teller", "message": ' + b"1" * 10_000 + b"}", 400),
+    "an integer of 400 digits": (b'{"agent": "teller", "message": 1' + b"0" * 400 + b"}", 400),
     "a list": (b"[]", 422),
     "null": (b"null", 422),
     "a text": (b'"agent"', 422),

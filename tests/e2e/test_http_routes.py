@@ -107,7 +107,9 @@ async def test_a_session_says_what_it_waits_for_and_what_it_has_cost() -> None:
         assert [option["id"] for option in request["options"]] == ["approve", "deny"]
         assert shown["usage"]["output_tokens"] > 0
         lane = {"lane": "main", "status": "waiting", "turn": "t1", "queued": 0, "failure": None}
-        assert shown["lanes"] == [lane]
+        assert shown["lanes"] == [{**lane, "wait": ["request"]}]
+        told = shown["waiting_for"]
+        assert (told["kind"], told["since"], told["error"]) == ("request", wait["since"], None)
         assert (shown["lineage"], shown["deadline"], shown["over"]) == ([], None, None)
 
 

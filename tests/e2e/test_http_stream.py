@@ -176,7 +176,7 @@ async def test_an_id_that_is_no_cursor_is_refused() -> None:
 
         refused = await scene.http.get(f"/sessions/{session.id}/stream", headers=headers)
 
-        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "INVALID_INPUT")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "INVALID_CURSOR")
 
 
 @pytest.mark.parametrize(("sse", "sign"), [(False, ""), (True, ":")])

@@ -2,22 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel as AnyAnswer
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from outlast import Agent, ModelOptions, Outlast
+from outlast import Agent, Context, ModelOptions, Outlast, tool
 from outlast.agents.model.pydantic_ai import ProviderModel
 
 ANSWER = {
@@ -98,6 +99,58 @@ async def test_a_model_that_cannot_stream_is_asked_for_whole_answers(model: Mode
     helper = Agent("helper", model)
     async with Outlast([helper], store="memory://") as app:
         assert (await (await app.start(helper, "hi")).wait()).unwrap() == "hello"
+
+
+def pays(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    if len(messages) > 1:
+        return answers(messages, info)
+    return ModelResponse(parts=[ToolCallPart("pay", {"cents": 3})])
+
+
+async def pays_in_pieces(
+    messages: list[ModelMessage], info: AgentInfo
+) -> AsyncIterator[str | DeltaToolCalls]:
+    if len(messages) > 1:
+        yield "hel"
+        yield "lo"
+    else:
+        yield {0: DeltaToolCall(name="pay", json_args='{"cents": 3}')}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FunctionModel(pays),
+        FunctionModel(stream_function=pays_in_pieces),
+        AnyAnswer(custom_output_text="hello"),
+    ],
+    ids=["function", "stream function", "test"],
+)
+def test_a_session_that_waits_goes_on_with_the_same_model_in_another_event_loop(
+    model: Model, tmp_path: Path
+) -> None:
+    @tool(approval="always")
+    async def pay(ctx: Context, cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    payer, store = Agent("payer", model, tools=[pay]), f"sqlite:///{tmp_path / 'outlast.db'}"
+
+    async def ask() -> str:
+        async with Outlast([payer], store=store) as app:
+            session = await app.start(payer, "hi", mode="task")
+            assert (await session.wait()).requests
+            return session.id
+
+    async def approve(session_id: str) -> object:
+        async with Outlast([payer], store=store) as app:
+            session = await app.session(session_id)
+            [request] = await session.requests()
+            await session.answer(request.request_id, "approve")
+            return (await session.wait()).output
+
+    for _ in range(2):
+        assert asyncio.run(approve(asyncio.run(ask()))) == "hello"
 
 
 def test_what_can_stream_does() -> None:

@@ -349,7 +349,7 @@ async def test_updates_by_lanes_in_different_workers_lose_nothing(tmp_path: Path
     @tool
     async def earn(ctx: Context) -> int:
         """Earn."""
-        ctx.session.update(Budget, lambda b: Budget((b.cents if b else 0) + 1))
+        ctx.session.mutate(Budget).update(lambda b: Budget((b.cents if b else 0) + 1))
         return 1
 
     def script(request: Any) -> Any:
@@ -365,7 +365,7 @@ async def test_updates_by_lanes_in_different_workers_lose_nothing(tmp_path: Path
         await session.wait()
         earned = len(await the(session, "tool.completed"))
         assert earned > 30
-        assert (await session.query(Budget)).latest() == Budget(earned)
+        assert await session.query(Budget).latest() == Budget(earned)
         assert not await verify(app.store, session.id)
 
 
@@ -391,7 +391,7 @@ async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_j
     async def earn(ctx: Context) -> int:
         """Earn."""
         await ctx.tx.fetch("SELECT 1")
-        ctx.session.update(Budget, lambda b: Budget((b.cents if b else 0) + 1))
+        ctx.session.mutate(Budget).update(lambda b: Budget((b.cents if b else 0) + 1))
         return 1
 
     def script(request: Any) -> Any:
@@ -411,7 +411,7 @@ async def test_an_update_in_a_transaction_is_made_of_what_another_lane_changed_j
         late.go.set()
         await session.wait()
 
-        assert (await session.query(Budget)).latest() == Budget(2)
+        assert await session.query(Budget).latest() == Budget(2)
         assert not await verify(app.store, session.id)
 
 

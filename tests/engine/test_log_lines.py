@@ -106,9 +106,11 @@ async def test_a_turn_that_failed_is_a_warning_that_says_which_and_why(
         session = await app.start("a", "go")
         await session.wait()
 
-    [line] = lines(caplog, f"turn t1 of {session.id} failed: SCRIPTED: not like that")
+    whose = "(agent a, model scripted)"
+    [line] = lines(caplog, f"turn t1 of {session.id} failed {whose}: SCRIPTED: not like that")
     assert line.levelname == "WARNING"
     assert ids(line, (*LANE, "turn", "code")) == (session.id, "main", "w1", 1, "t1", "SCRIPTED")
+    assert ids(line, ("agent", "model")) == ("a", "scripted")
 
 
 async def test_a_store_that_is_away_is_told_with_the_lane_and_its_owner(

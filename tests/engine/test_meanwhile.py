@@ -163,7 +163,7 @@ async def test_what_a_tool_updates_is_kept_if_it_ends_well_when_cancelled() -> N
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            ctx.session.update(Spent, add(cents))
+            ctx.session.mutate(Spent).update(add(cents))
         return "paid"
 
     async with running(agent([call("pay", cents=5), say("done")], tools=[pay])) as app:
@@ -173,7 +173,7 @@ async def test_what_a_tool_updates_is_kept_if_it_ends_well_when_cancelled() -> N
         await session.wait()
 
         assert await results_of(session) == ["paid"]
-        assert (await session.query(Spent)).latest() == Spent(cents=5)
+        assert await session.query(Spent).latest() == Spent(cents=5)
 
 
 async def test_a_token_that_another_session_has_by_then_costs_a_cancelled_call_and_no_more() -> (
@@ -213,7 +213,7 @@ async def test_a_transactional_tool_that_another_lane_was_quicker_than_is_run_ag
         await counted.wait()
         await ctx.tx.execute("CREATE TABLE IF NOT EXISTS booking (room TEXT)")
         await ctx.tx.execute("INSERT INTO booking VALUES ('a')")
-        ctx.session.update(Spent, add(10))
+        ctx.session.mutate(Spent).update(add(10))
         if ctx.attempt == 2:
             again.set()
         return f"booked at attempt {ctx.attempt}"
@@ -227,7 +227,7 @@ async def test_a_transactional_tool_that_another_lane_was_quicker_than_is_run_ag
 
     @tool
     async def count(ctx: Context) -> str:
-        ctx.session.update(Spent, add(1))
+        ctx.session.mutate(Spent).update(add(1))
         return "counted"
 
     def script(request: Any) -> Any:
@@ -248,7 +248,7 @@ async def test_a_transactional_tool_that_another_lane_was_quicker_than_is_run_ag
 
         assert mails == ["begun", "sent"]
         assert sorted(await results_of(session)) == ["booked at attempt 2", "sent"]
-        assert (await session.query(Spent)).latest() == Spent(cents=11)
+        assert await session.query(Spent).latest() == Spent(cents=11)
         assert await the(session, "lane.taken_over") == []
 
 

@@ -16,6 +16,7 @@ from outlast import Agent, Limit, ModelOptions, Outlast, Result, Session
 from outlast.agents.model.client import ModelPiece, ModelRequest
 from outlast.core import breaker
 from outlast.core.breaker import Breaker
+from outlast.core.policy import HOUR
 from outlast.log.breaker import list_breakers
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, say
@@ -50,6 +51,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes follow each other quickly: in these tests time is real."""
     monkeypatch.setattr(breaker, "FIRST_PAUSE", 100)
     monkeypatch.setattr(breaker, "LONGEST_PAUSE", 200)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause ends by itself within these tests."""
+    monkeypatch.setattr(breaker, "FIRST_PAUSE", HOUR)
+    monkeypatch.setattr(breaker, "LONGEST_PAUSE", HOUR)
 
 
 async def until_true(condition: Callable[[], Any]) -> None:
@@ -371,7 +379,39 @@ async def test_explain_says_whose_turn_it_is_to_ask() -> None:
         assert {link.until for link in links} == {outage.next_try_at}
         texts = sorted(link.text.split(":")[0] for link in links)
         assert texts == [
-            "the model cannot be had, and 1 before this one in line have to be answered first",
-            "the model cannot be had, and 2 before this one in line have to be answered first",
-            "the model cannot be had, and this session is the next to ask it",
+            f"the model scripted cannot be had, and {whose}"
+            for whose in (
+                "1 before this one in line have to be answered first",
+                "2 before this one in line have to be answered first",
+                "this session is the next to ask it",
+            )
         ]
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_worker_that_starts_asks_at_once_where_somebody_had_to_mend_something(
+    store: str,
+) -> None:
+    provider = FlakyProvider("blocked")
+    asking = agent(provider.reply, model_options=ONE_TRY)
+    async with running(asking, store=store) as old:
+        sessions = await start_waiting(old, 4)
+        assert [known.blocked for known in await list_breakers(old.store)] == [True]
+    provider.is_away = False  # a key in the environment is mended by a deployment
+    async with running(asking, store=store) as new:
+        later = [await new.session(session.id) for session in sessions]
+        await all_answered(new, later)
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_worker_that_starts_leaves_alone_who_does_not_answer_the_others(store: str) -> None:
+    provider = FlakyProvider()
+    asking = agent(provider.reply, model_options=ONE_TRY)
+    async with running(asking, store=store) as old:
+        await start_waiting(old, 4)
+        [before] = await list_breakers(old.store)
+        asked = provider.asked
+        async with running(asking, store=store) as new:
+            [after] = await list_breakers(new.store)
+            assert (after.next_at, after.probes) == (before.next_at, before.probes)
+    assert provider.asked == asked

@@ -8,6 +8,7 @@ import pytest
 from scene import Watched, agent, results_of, running, the, types_of, until
 
 from outlast import Agent, Context, DedupeKey, OutlastError, Token, ToolError, tool
+from outlast.core.record import StateChanged
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
@@ -256,18 +257,13 @@ async def test_the_late_result_of_a_tool_that_ignores_its_cancellation_is_droppe
         assert len(await the(session, "tool.started")) == 2
 
 
-class Half:
-    """A slice whose name no log can hold."""
-
-    __slice__ = "half a character: \ud800"
-
-
 async def half_a_text(ctx: Context) -> object:
     return "half a character: \ud800"
 
 
 async def half_a_slice(ctx: Context) -> object:
-    ctx.session._change("put", Half, "kept")
+    kept = StateChanged(slice="half a character: \ud800", op="put", values=("1",))
+    ctx.session._state.add(kept)
     return "fine"
 
 

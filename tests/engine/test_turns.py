@@ -398,8 +398,8 @@ async def test_a_tool_that_keeps_something_costs_no_commit_more_than_one_that_do
     @tool
     async def note(ctx: Context) -> str:
         """Note."""
-        ctx.session.put(Note(text="put"))
-        ctx.session.append(Note(text="appended"))
+        ctx.session.mutate(Note).seed(Note(text="put"))
+        ctx.session.mutate(Note).append(Note(text="appended"))
         ctx.emit("noted", 1)
         return "noted"
 

@@ -19,6 +19,7 @@ from outlast.core.lane import Lane
 from outlast.core.record import Entry
 from outlast.errors import UnknownSession
 from outlast.log.explain import Cause, ExplainEvidence, Explanation, explain, gather
+from outlast.rules import TurnContext, completion
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import START
@@ -142,7 +143,7 @@ async def test_a_model_call_under_way_is_told() -> None:
 
         [model] = links(await session.explain(), "model")
 
-        assert model.text == "the model call t1.s1 is under way in attempt 1"
+        assert model.text == "the model call t1.s1 to scripted is under way in attempt 1"
         assert model.since
         await session.wait()
 
@@ -290,7 +291,7 @@ async def test_a_provider_that_wants_to_be_asked_later_says_why_and_until_when()
         [provider] = links(await session.explain(), "provider")
 
         assert provider.text == (
-            "the model cannot be had, and this session is the next to ask it:"
+            "the model scripted cannot be had, and this session is the next to ask it:"
             " SCRIPTED: too many requests"
         )
         assert (provider.since, provider.until) == (date_of(START), date_of(START + 60_000))
@@ -512,3 +513,31 @@ def ready_lane(workers: tuple[WorkerInfo, ...], owner: str = "", fence: int = 0)
         workers=workers,
         now=date_of(100),
     )
+
+
+# Rules
+
+
+async def test_a_turn_whose_answers_are_refused_says_why() -> None:
+    is_checking, may_end = asyncio.Event(), asyncio.Event()
+
+    @completion
+    async def tests_pass(turn: TurnContext) -> str | None:
+        if turn.refusals == 0:
+            return "2 tests fail"
+        is_checking.set()
+        await may_end.wait()
+        return None
+
+    async with running(agent([say("done"), say("done now")], rules=[tests_pass])) as app:
+        session = await app.start("a", "go")
+        await is_checking.wait()
+
+        refused, checked = links(await session.explain(), "completion")
+        assert refused.text == (
+            "1 answers in this turn were refused, the last for tests_pass: 2 tests fail"
+        )
+        assert (refused.turn, refused.step) == ("t1", 1)
+        assert checked.text.startswith("the model has answered: rules look at that")
+        may_end.set()
+        await session.wait()

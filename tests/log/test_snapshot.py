@@ -40,7 +40,7 @@ class Note(msgspec.Struct):
 @tool
 async def keep(ctx: Context, text: str) -> str:
     """Keep a note in the session's state."""
-    ctx.session.put(Note(text))
+    ctx.session.mutate(Note).seed(Note(text))
     return "kept"
 
 
@@ -116,7 +116,7 @@ async def test_a_session_goes_on_without_a_damaged_snapshot_and_makes_another(
         told = [entry.message for entry in caplog.records]
         is_told = "a snapshot cannot be read, and the log is folded from its beginning" in told
         assert is_told == (how != OLD_FOLD)
-        assert await session.query(Note)
+        assert await session.query(Note).all()
         assert len(await log_of(session)) > 20
         if how != OLD_FOLD:  # one of another fold is made again when there is enough to keep
             assert await verify(app.store, session_id) == []

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import re
 
+from outlast.core import record as r
 from outlast.core.instant import date_of
-from outlast.engine.counters import WorkerCounters
-from outlast.server.metric import MOST_CODES, exposition, of_store
-from outlast.store import LaneCount, StoreCounts, WorkerInfo
+from outlast.engine.counters import MOST_CODES, WorkerCounters
+from outlast.server.metric import exposition, of_store
+from outlast.store import Commit, LaneCount, StoreCounts, WorkerInfo
 
 LINE = re.compile(r'(\w+)((?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[\d.e+]+)')
 ABOUT = re.compile(r"# (HELP|TYPE) (\w+) (.+)")
@@ -64,6 +65,41 @@ def test_lanes_that_rest_after_a_failure_are_counted_together_and_by_code() -> N
     assert told['outlast_lanes{status="failed",wait="retry"}'] == 4
     assert told['outlast_failed_lanes{code="QUOTA_EXCEEDED"}'] == 3
     assert told['outlast_failed_lanes{code="TIMEOUT"}'] == 1
+
+
+def failed(counters: WorkerCounters, code: str) -> None:
+    error = r.Failure(code, "no")
+    ended = r.TurnFailed(turn="t1", error=error)
+    parked = r.ProviderUnavailable(call_id="c", attempt=1, error=error, not_before=0, since=0)
+    commit = Commit(
+        session_id="s",
+        lane="main",
+        worker="w",
+        fence=1,
+        number=0,
+        seen=0,
+        at=0,
+        records=(ended, parked),
+        body=b"",
+    )
+    counters.committed(commit, 0, 0, "clerk", "openai:gpt")
+
+
+def test_failed_turns_and_outages_are_told_by_code_agent_and_model() -> None:
+    counters = WorkerCounters()
+    for code in ("QUOTA", "QUOTA", *(f"CODE_{n}" for n in range(2 * MOST_CODES))):
+        failed(counters, code)
+
+    told = samples(worker(counters=counters.text()))
+
+    whose = 'agent="clerk",model="openai:gpt"'
+    for name in ("failed_turns", "provider_outages"):
+        start = f'outlast_{name}_total{{worker="wrk_1",code='
+        assert told[f'{start}"QUOTA",{whose}}}'] == 2
+        assert told[f'{start}"CODE_7",{whose}}}'] == 1
+        # Users' code chooses codes: so many are told apart, and no more.
+        assert told[f'{start}"other",{whose}}}'] == MOST_CODES + 1
+        assert sum(label.startswith(start) for label in told) == MOST_CODES + 1
 
 
 def test_codes_that_few_lanes_failed_with_are_counted_as_other() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec import Struct
 
+from outlast import Agent, Outlast, Token
 from outlast.core.message import Image, Text
 from outlast.core.record import SessionStarted
-from outlast.errors import NotEncodable
+from outlast.errors import NotEncodable, OutlastError
 from outlast.session.inbox import fingerprint_of
+from outlast.store import Admission, AdmissionReceipt
+from outlast.stores.sqlite.memory import MemoryStore
+from outlast.testing import ScriptedModel
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class Before(Struct, frozen=True, tag="fact"):
@@ -60,3 +67,32 @@ def test_other_content_is_other() -> None:
 def test_what_cannot_be_stored_has_none() -> None:
     with pytest.raises(NotEncodable):
         fingerprint_of((Text("\ud800"),))
+
+
+class AdmissionLog(WrappedStore):
+    """A store that keeps what was admitted."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.admitted: list[Admission] = []
+
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
+        self.admitted += admissions
+        return await super().admit(admissions)
+
+
+@pytest.mark.parametrize("ids", [(None, None, None), ("d1", "d2", "d3")])
+async def test_only_what_can_be_sent_again_is_encoded_to_be_compared(
+    ids: Sequence[str | None],
+) -> None:
+    store = AdmissionLog()
+    agent = Agent("a", model=ScriptedModel([]))
+    async with Outlast([agent], store=store, worker=None) as app:
+        session = await app.start(agent, "hi", dispatch_id=ids[0])
+        await session.send("more", dispatch_id=ids[1])
+        await app.send(Token(await session.continuation_token()), "and more", dispatch_id=ids[2])
+
+    compared = [bool(admission.fingerprint) for admission in store.admitted]
+    assert compared == [each is not None for each in ids]

@@ -124,6 +124,11 @@ FAR_WEST = timezone(timedelta(hours=-12))
 
 Mistake = Callable[[Outlast, Session[Any]], Awaitable[Any]]
 
+
+async def query(session: Session, kind: Any) -> list[Any]:
+    return await session.query(kind).all()
+
+
 MISTAKES: dict[str, tuple[Mistake, str]] = {
     "send by nobody": (lambda _, s: s.send("hi", principal=None), "INVALID_NAME"),
     "send by a number": (lambda _, s: s.send("hi", principal=7), "INVALID_NAME"),
@@ -168,15 +173,15 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
     "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
     "list strange requests": (lambda app, _: app.requests(kinds=["wish", []]), "INVALID_INPUT"),  # type: ignore[list-item]
-    "query a number": (lambda _, s: s.query(7), "INVALID_INPUT"),
-    "query a name": (lambda _, s: s.query("Note"), "INVALID_INPUT"),
+    "query a number": (lambda _, s: query(s, 7), "INVALID_INPUT"),
+    "query a name": (lambda _, s: query(s, "Note"), "INVALID_INPUT"),
     "list far too many": (lambda app, _: app.sessions(limit=2**70), "INVALID_INPUT"),
-    "list sessions before a number": (lambda app, _: app.sessions(before=5), "INVALID_NAME"),
+    "list sessions before a number": (lambda app, _: app.sessions(before=5), "INVALID_CURSOR"),
     "list sessions in halves": (lambda app, _: app.sessions(agent="\ud800"), "INVALID_NAME"),
     "list requests of nobody": (lambda app, _: app.requests(tenant=7), "INVALID_NAME"),
-    "list requests after half": (lambda app, _: app.requests(after="\ud800"), "INVALID_NAME"),
-    "list lanes after a number": (lambda app, _: app.workers.lanes(after=5), "INVALID_INPUT"),
-    "list lanes after a word": (lambda app, _: app.workers.lanes(after="ab"), "INVALID_INPUT"),
+    "list requests after half": (lambda app, _: app.requests(after="\ud800"), "INVALID_CURSOR"),
+    "list lanes after a number": (lambda app, _: app.workers.lanes(after=5), "INVALID_CURSOR"),
+    "list lanes after a word": (lambda app, _: app.workers.lanes(after="ab"), "INVALID_CURSOR"),
     "list lanes of half a worker": (
         lambda app, _: app.workers.lanes(worker="\ud800"),
         "INVALID_NAME",
@@ -193,9 +198,13 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         "INVALID_INPUT",
     ),
     "list less than no lanes": (lambda app, _: app.workers.lanes(limit=-1), "INVALID_INPUT"),
-    "read from a word": (lambda _, s: log_of(s, after="x"), "INVALID_INPUT"),
-    "read from before": (lambda _, s: log_of(s, after=-1), "INVALID_INPUT"),
-    "read children too": (lambda _, s: log_of(s, after=None, children=True), "INVALID_INPUT"),
+    "read from a word": (lambda _, s: log_of(s, after="x"), "INVALID_CURSOR"),
+    "read from before": (lambda _, s: log_of(s, after=-1), "INVALID_CURSOR"),
+    "read children too": (lambda _, s: log_of(s, after=None, children=True), "INVALID_CURSOR"),
+    "read from far away": (lambda _, s: log_of(s, after=10**400), "INVALID_CURSOR"),
+    "read from a line": (lambda _, s: log_of(s, after="1\n"), "INVALID_CURSOR"),
+    "list sessions before nothing": (lambda app, _: app.sessions(before=""), "INVALID_CURSOR"),
+    "list sessions before half": (lambda app, _: app.sessions(before="\ud800"), "INVALID_CURSOR"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Stores that break one promise each: a checker that lets them pass checks nothing."""
+"""Stores and folds that break one promise each: a checker that lets them pass checks nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.breaker import Breaker
 from outlast.core.codec import encode
+from outlast.core.fold import LANE_FACTS
+from outlast.core.lane import Lane
 from outlast.core.message import Text
 from outlast.errors import OutlastError
 from outlast.store import (
@@ -359,3 +362,61 @@ class TakesNoForYes(BrokenStore):
             for e in wanted.records
         )
         return replace(wanted, records=records, body=b"")
+
+
+class KeepsPermits(BrokenStore):
+    """Lets a lane that waits for its provider keep what others could use."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([self._tight(commit) for commit in commits])
+
+    def _tight(self, commit: Commit) -> Commit:
+        away = (r.ProviderUnavailable, r.ProviderStillUnavailable)
+        return (
+            replace(commit, frees=())
+            if any(isinstance(e, away) for e in commit.records)
+            else commit
+        )
+
+
+class ForgetsRules(BrokenStore):
+    """Shows a new owner the lane without anything that rules had said in it."""
+
+    async def load(self, session_id: str, lane: str, after: int | None = None) -> Loaded:
+        loaded = await self.inner.log.load(session_id, lane, after)
+        said = (r.FeedbackGiven, r.FeedbackSkipped, r.CompletionRefused, r.CompletionAccepted)
+        entries = [e for e in loaded.entries if not isinstance(e.record, said)]
+        return replace(loaded, snapshot=None, entries=tuple(entries))
+
+
+# Folds of the provider's outages, each in the place of the real one
+
+REAL = dict(LANE_FACTS)
+
+
+def forgets_with_each_message(lane: Lane, e: r.TurnStarted) -> Lane:
+    """Has the provider's time begin anew for a message that stood behind."""
+    return replace(REAL[r.TurnStarted](lane, e), outage=None)
+
+
+def forgets_with_each_try(lane: Lane, e: r.ProviderStillUnavailable) -> Lane:
+    """Has the provider's time begin anew whenever it fails."""
+    lane = REAL[r.ProviderStillUnavailable](lane, e)
+    assert lane.outage is not None
+    return replace(lane, outage=replace(lane.outage, since=e.not_before))
+
+
+def loses_patience(lane: Lane, e: r.ProviderUnavailable) -> Lane:
+    """Takes an outage for an older one."""
+    since = e.since - 40_000
+    return REAL[r.ProviderUnavailable](lane, replace(e, since=since))
+
+
+def keeps_the_news(lane: Lane, e: r.ProviderAvailable) -> Lane:
+    """Does not notice that the provider is back."""
+    return lane
+
+
+def cannot_wait(breaker: Breaker, now: int) -> bool:
+    """Probes a provider that is left alone, in the place of `Breaker.is_paused`."""
+    return False

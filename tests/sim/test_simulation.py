@@ -10,6 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from outlast import Agent, Context, tool
+from outlast.core import record as r
+from outlast.core.breaker import Breaker
+from outlast.core.fold import LANE_FACTS, Step
 from outlast.engine import lane_folds
 from outlast.store import Store
 from outlast.testing import ScriptedModel, Simulation, call, say
@@ -30,8 +33,7 @@ CHUNK = 5
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_promise_is_kept_in_any_weather(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        run_twice(seed).check()
+    check_each(first)
 
 
 @pytest.mark.parametrize("first", range(SEEDS, SEEDS + 20, CHUNK))
@@ -40,8 +42,14 @@ def test_every_promise_is_kept_where_lanes_go_on_from_snapshots(
 ) -> None:
     monkeypatch.setattr(lane_folds, "SNAPSHOT_OVER", 300)  # that of a session, not of a long one
     monkeypatch.setattr(workers, "SETTINGS", replace(workers.SETTINGS, lane_cache=0))
-    for seed in range(first, first + CHUNK):
-        run_twice(seed).check()
+    check_each(first)
+
+
+def check_each(first: int) -> None:
+    """Simulate some seeds, the first of them twice; `make sim` does so with every seed."""
+    run_twice(first).check()
+    for seed in range(first + 1, first + CHUNK):
+        Simulation(seed).run().check()
 
 
 def test_all_ten_promises_are_checked() -> None:
@@ -105,6 +113,8 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.OpensAnew, "waits ", 3),
     (broken.PutsWordsIntoMouths, "callers ", 1),
     (broken.TakesNoForYes, "sign-ins ", 3),
+    (broken.KeepsPermits, "outages ", 1),
+    (broken.ForgetsRules, "rules ", 0),
 ]
 
 
@@ -124,6 +134,37 @@ def test_a_broken_store_is_found_out(
         if any(name.startswith(promise) for name in found):
             return
     raise AssertionError(f"only {sorted(found)} were said to be broken")
+
+
+# With the kind of record whose place in the fold it takes, what it is told, and the first seed.
+BROKEN_FOLDS: list[tuple[Step, type, str, int]] = [
+    (broken.forgets_with_each_message, r.TurnStarted, "which was known", 1),
+    (broken.forgets_with_each_try, r.ProviderStillUnavailable, "it was away since", 21),
+    (broken.loses_patience, r.ProviderUnavailable, "there was patience left", 0),
+    (broken.keeps_the_news, r.ProviderAvailable, "and was not away", 0),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "told", "first"), BROKEN_FOLDS)
+def test_a_broken_fold_of_outages_is_found_out(
+    wrong: Step, kind: type, told: str, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LANE_FACTS, kind, wrong)
+    look_for(told, first)
+
+
+def test_a_breaker_that_does_not_pause_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Breaker, "is_paused", broken.cannot_wait)
+    look_for("ms too early", 1)
+
+
+def look_for(told: str, first: int) -> None:
+    """Simulate until something is said about outages."""
+    for seed in range(first, first + 20):
+        violations = Simulation(seed).run().violations
+        if any(told in v.what for v in violations if v.promise.startswith("outages ")):
+            return
+    raise AssertionError(f"nobody was told: {told}")
 
 
 def test_a_report_says_how_to_replay_it() -> None:

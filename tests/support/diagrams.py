@@ -142,13 +142,14 @@ STATES = {
     "over": State("is over", (Park,)),
     "model": State("calls the model", (a.CallModel, a.Sleep)),
     "tools": State("runs tools", (a.RunTools,)),
+    "rules": State("asks its rules", (a.GiveFeedback, a.CheckCompletion)),
     "ask": State("asks a human", (a.AskHuman,)),
     "take": State("takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.ExpireRequest)),
     "ending": State("ends the turn", (a.CompleteTurn, a.FailTurn, a.CancelTurn)),
     "settle": State("settles deliveries", (a.SettleDeliveries,)),
     "closing": State("ends the session", (a.CompleteSession, a.FailSession)),
 }
-IN_A_TURN = ("model", "tools", "ask", "take", "waiting")
+IN_A_TURN = ("model", "tools", "rules", "ask", "take", "waiting")
 BY_ACTION = {
     kind: name for name, state in STATES.items() for kind in state.actions if kind is not Park
 }

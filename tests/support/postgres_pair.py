@@ -38,8 +38,11 @@ class PostgresPair:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Wait until the standby has all that is on the primary."""
-        written = ask(self.first, "SELECT pg_current_wal_insert_lsn()::text")
+        """Wait until the standby has all that was committed on the primary.
+
+        What is inserted and not flushed is no commit; nothing sends it for a quarter of a minute.
+        """
+        written = ask(self.first, "SELECT pg_current_wal_flush_lsn()::text")
         until(self.second, f"pg_last_wal_replay_lsn() >= '{written}'")
 
     def cut(self) -> None:

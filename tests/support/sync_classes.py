@@ -28,11 +28,13 @@ from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.listing import WorkerControl
 from outlast.session.provider import ProviderControl
+from outlast.session.state import SliceQuery
 
 FILE = Path(__file__).parents[2] / "src" / "outlast" / "sync.py"
 BRIDGED: tuple[type, ...] = (
     Receipt,
     Session,
+    SliceQuery,
     Callbacks,
     ChannelReceiver,
     ConnectionControl,

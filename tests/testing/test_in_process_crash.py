@@ -95,7 +95,7 @@ def agent_of(world: World) -> Agent[Any, Any]:
     @tool
     async def charge(ctx: Context) -> str:
         world.tools[ctx.call_id] += 1
-        ctx.session.append(Note("charged"))
+        ctx.session.mutate(Note).append(Note("charged"))
         return "charged"
 
     @tool(approval="always")
@@ -187,7 +187,7 @@ async def tell(fault: str = "", number: int = 0) -> Story:
         known=known,
         done_by_then=done_by_then,
         outputs=[turn.output for turn in turns],
-        notes=len((await handle.query(Note)).all()),
+        notes=len(await handle.query(Note).all()),
     )
 
 

@@ -59,20 +59,22 @@ def cancel(turn: str = "", *, delivery_id: str = "dc", ends: bool = False) -> An
 # What the owner writes
 
 
-def turn_begins(number: int = 1, delivery_id: str = "d1", *, at: int = 0) -> list[AnyRecord]:
+def turn_begins(
+    number: int = 1, delivery_id: str = "d1", *, at: int = 0, model: str = ""
+) -> list[AnyRecord]:
     """A turn has started, and its first model call."""
     return [
         r.TurnStarted(turn=f"t{number}", delivery_id=delivery_id, since=at),
-        *step_begins(1, turn=f"t{number}"),
+        *step_begins(1, turn=f"t{number}", model=model),
     ]
 
 
-def step_begins(number: int, *, turn: str = "t1") -> list[AnyRecord]:
+def step_begins(number: int, *, turn: str = "t1", model: str = "") -> list[AnyRecord]:
     before = [r.StepCompleted(turn=turn, step=number - 1)] if number > 1 else []
     return [
         *before,
         r.StepStarted(turn=turn, step=number),
-        r.ModelStarted(call_id=f"{turn}.s{number}", attempt=1),
+        r.ModelStarted(call_id=f"{turn}.s{number}", attempt=1, model=model),
     ]
 
 
@@ -176,6 +178,18 @@ def sleeps(until: int) -> list[AnyRecord]:
     ]
 
 
+def gives_feedback(name: str = "stay", *, step: int = 1, at: int = 0) -> AnyRecord:
+    return r.FeedbackGiven(turn="t1", step=step, name=name, text="go on", since=at)
+
+
+def refuses_answer(number: int = 1, *, step: int = 1) -> AnyRecord:
+    return r.CompletionRefused(turn="t1", step=step, reasons={"tests": "2 fail"}, number=number)
+
+
+def accepts_answer() -> AnyRecord:
+    return r.CompletionAccepted(turn="t1", step=1, checkers=("tests",))
+
+
 def parks(*wait: str, at: int = 0, spent: int = 0) -> AnyRecord:
     return r.SessionWaiting(wait=wait, since=at, spent=spent)
 
@@ -195,6 +209,12 @@ def graceful_stop() -> AnyRecord:
 
 def retries(*, not_before: int) -> AnyRecord:
     return r.ModelRetrying(call_id="t1.s1", attempt=1, error=OOPS, not_before=not_before, since=0)
+
+
+def switches(*, left: str = "first", model: str = "second") -> AnyRecord:
+    return r.ModelSwitched(
+        call_id="t1.s1", attempt=1, left=left, model=model, error=OOPS, since=1000
+    )
 
 
 def unavailable(*, not_before: int, since: int = 1000) -> AnyRecord:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from unit.history import (
     Log,
+    accepts_answer,
     answers,
     asks_approval,
     asks_question,
@@ -17,14 +19,17 @@ from unit.history import (
     calls_child,
     cancel,
     crash,
+    gives_feedback,
     is_cut,
     message,
     parks,
+    refuses_answer,
     returns,
     said,
     signs_in,
     sleeps,
     starts,
+    switches,
     thought,
     turn_begins,
     turn_completes,
@@ -38,14 +43,17 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    CheckCompletion,
+    CompleteTurn,
     FailTurn,
+    GiveFeedback,
     Park,
     RunTools,
     SettleDeliveries,
     Start,
 )
 from outlast.core.lane import DeliveryOutcome
-from outlast.core.policy import HOUR, Interruption, Policy, ToolPolicy
+from outlast.core.policy import HOUR, FeedbackTrigger, Interruption, Policy, ToolPolicy
 from outlast.core.record import Failure
 
 NOW = 1000
@@ -140,6 +148,14 @@ CASES = [
         Log(message(), *turn_begins(), said('{"a":'), crash()),
         model_again(aborts=1),
         Policy(typed=True),
+    ),
+    Case(
+        "model_switched",
+        "a model left for the next one (`model.switched`), with or without a partial of the first",
+        "drop the partial and ask the next one",
+        Log(message(), *turn_begins(model="first"), said("Once upon"), switches(), crash()),
+        replace(model_again(aborts=1), model="second"),
+        Policy(models=("first", "second")),
     ),
     Case(
         "tools_not_started",
@@ -288,6 +304,49 @@ CASES = [
             *(starts(C1), starts(C2), returns(C2), returns(C1), crash()),
         ),
         CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR),
+    ),
+    Case(
+        "feedback_due",
+        "all outcomes in, and a feedback provider due",
+        "ask it; one that was asked and has no record is asked again",
+        Log(message(), *turn_begins(), *wants("find"), starts(), returns(), crash()),
+        GiveFeedback(turn="t1", step=1, due=("stay",), until=HOUR),
+        Policy(feedback=(FeedbackTrigger("stay", calls=1),)),
+    ),
+    Case(
+        "feedback_given",
+        "feedback given, the model not asked since",
+        "the next model call, with the feedback; it is not asked for again",
+        Log(
+            *(message(), *turn_begins(), *wants("find"), starts(), returns()),
+            *(gives_feedback(), crash()),
+        ),
+        CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR),
+        Policy(feedback=(FeedbackTrigger("stay", calls=1),)),
+    ),
+    Case(
+        "completion_unchecked",
+        "the answer recorded, its completion checkers not heard",
+        "ask them; those that were asked and have no record are asked again",
+        Log(message(), *turn_begins(), answers(), crash()),
+        CheckCompletion(turn="t1", step=1, call_id="t1.s1", until=HOUR),
+        Policy(checkers=("tests",)),
+    ),
+    Case(
+        "completion_refused",
+        "the answer refused by a completion checker",
+        "the next model call, with what is missing; the answer is not checked again",
+        Log(message(), *turn_begins(), answers(), refuses_answer(), crash()),
+        CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR),
+        Policy(checkers=("tests",)),
+    ),
+    Case(
+        "completion_accepted",
+        "the answer accepted by all completion checkers",
+        "complete the turn",
+        Log(message(), *turn_begins(), answers(), accepts_answer(), crash()),
+        CompleteTurn(turn="t1", step=1, call_id="t1.s1"),
+        Policy(checkers=("tests",)),
     ),
     Case(
         "completed_not_settled",

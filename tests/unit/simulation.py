@@ -18,7 +18,9 @@ from outlast.core.action import (
     AnyAction,
     CallModel,
     CancelTurn,
+    CheckCompletion,
     FailTurn,
+    GiveFeedback,
     Park,
     RunTools,
     Sleep,
@@ -31,7 +33,7 @@ from outlast.core.lane import RUNNING, Lane, OpenCall, OpenRequest
 from outlast.core.message import Part, Reasoning, Text, ToolCall
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.outcome import active_time, opening, outcome
-from outlast.core.policy import HOUR, Policy, ToolPolicy
+from outlast.core.policy import HOUR, FeedbackTrigger, Policy, ToolPolicy
 from outlast.core.record import AnyRecord, Entry, Failure
 from outlast.core.remote_child import has_callback
 from outlast.core.result import (
@@ -39,6 +41,9 @@ from outlast.core.result import (
     BufferedEffects,
     ChildContact,
     ChildEnd,
+    CompletionChecked,
+    FeedbackCollected,
+    FeedbackSaid,
     Interrupted,
     ModelFailed,
     NewAuthorization,
@@ -55,7 +60,7 @@ from outlast.core.result import (
     TurnStopped,
     Usage,
 )
-from outlast.core.view import EMPTY, change_all
+from outlast.core.slice import EMPTY, change_all
 
 T = TypeVar("T")
 
@@ -66,6 +71,12 @@ TOOLS = {
     "sign": ToolPolicy("ask", answer_timeout=1000),
     "check": ToolPolicy("reconcile"),
 }
+MODELS = (("first",), ("first",), ("first", "second"), ("third", "first", "second"))
+FEEDBACK = (
+    (),
+    (FeedbackTrigger("stay", calls=2), FeedbackTrigger("hurry", span=1000)),
+    (FeedbackTrigger("often", calls=1, span=1),),
+)
 OOPS = Failure("OOPS", "it broke")
 
 
@@ -80,6 +91,8 @@ class Simulation:
         self.lane = Lane(session="ses_1")
         self.slices = EMPTY
         self.now = 1
+        self.answers = 6
+        """How often the model answers, of that many and five times."""
         self._arrived = 0
         self._answered: set[str] = set()
         self.policy = Policy(
@@ -89,7 +102,11 @@ class Simulation:
             max_steps=self.choose([2, 50]),
             max_crashes=self.choose([2, 10]),
             max_corrections=1,
+            models=self.choose(MODELS),
             tools=TOOLS,
+            feedback=self.choose(FEEDBACK),
+            checkers=self.choose([(), ("built",)]),
+            max_refusals=1,
         )
         mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
@@ -235,7 +252,7 @@ class Simulation:
         self.now += self.choose([*[1000] * 9, HOUR])
 
     def die(self) -> None:
-        """The owner is gone, by accident or gracefully, and another takes over."""
+        """The owner is gone, by accident or gracefully, and another takes over, with newer code."""
         if self.lane.turn is None or self.lane.waiting:
             return
         if self.choose([False, True]):
@@ -245,6 +262,7 @@ class Simulation:
             )
         spent = active_time(self.lane, max(self.now, self.lane.turn.since))
         self.write([r.LaneTakenOver(worker="w", fence=2, since=self.now, spent=spent)])
+        self.policy = replace(self.policy, models=self.choose(MODELS))
 
     def work(self) -> AnyAction:
         """Do the next thing, as far as chance lets it get."""
@@ -257,6 +275,10 @@ class Simulation:
                 self._tools_go_on()
                 for request_id in action.contact:
                     self._contact(request_id)
+            case GiveFeedback():
+                self._give_feedback(action)
+            case CheckCompletion():
+                self._check_completion(action)
             case Sleep():
                 self.now = action.until
             case CancelTurn() | FailTurn():
@@ -266,10 +288,23 @@ class Simulation:
     def _record(self, action: AnyAction, result: Result) -> None:
         self.write(outcome(self.lane, action, result, self.policy, self.now, self.slices))
 
+    # Rules
+
+    def _give_feedback(self, action: GiveFeedback) -> None:
+        if self.choose([True, True, False]):
+            texts = ["go on", "", "go on"]
+            said = tuple(FeedbackSaid(name, self.choose(texts)) for name in action.due)
+            self._record(action, FeedbackCollected(said))
+
+    def _check_completion(self, action: CheckCompletion) -> None:
+        if self.choose([True, True, False]):
+            reasons = self.choose([{}, {"built": "nothing was built"}])
+            self._record(action, CompletionChecked(("built",), reasons))
+
     # Models
 
     def _model_goes_on(self, action: CallModel) -> None:
-        match self.choose([*["answer"] * 6, *["stream"] * 2, "fail", "hang"]):
+        match self.choose([*["answer"] * self.answers, *["stream"] * 2, *["fail"] * 2, "hang"]):
             case "answer":
                 self._record(action, self._answer(action))
             case "stream":
@@ -367,8 +402,9 @@ class Simulation:
                 tasks = self.choose([1, 1, 1, 2, 3])
                 waits = [self._wait(call, task) for task in range(tasks)]
                 return ToolWaits(name, tuple({wait.name: wait for wait in waits}.values()))
-        changes = (r.StateChanged(slice="Note", op="append", value="1"),)
-        return Returned(name, '"ok"', leftovers=BufferedEffects(changes=changes))
+        noted = r.StateChanged(slice="Note", op="append", values=("1",))
+        change = self.choose([noted, noted, noted, r.StateRolledBack(slices={"Note": ()})])
+        return Returned(name, '"ok"', leftovers=BufferedEffects(changes=(change,)))
 
     def _wait(self, call: OpenCall, task: int) -> NewWait:
         """What one task of a tool stops at: something new, or what is open already."""

@@ -24,7 +24,7 @@ TIERS = (
     {"log", "net"},
     {"stores", "engine"},
     {"agents"},
-    {"session"},
+    {"session", "state", "rules"},
     {"client"},
     {"integration"},
     {"runtime"},
@@ -259,7 +259,17 @@ def test_there_is_source_to_hold_the_rules_against() -> None:
 def test_the_tree_has_the_units_of_the_design_and_no_others() -> None:
     modules = {path.stem for path in SOURCE.glob("*.py")}
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert modules == {"__init__", "app", "clock", "errors", "log_context", "runtime", "sync"}
+    assert modules == {
+        "__init__",
+        "app",
+        "clock",
+        "errors",
+        "log_context",
+        "rules",
+        "runtime",
+        "state",
+        "sync",
+    }
     assert packages | modules == {unit for tier in TIERS for unit in tier}
     assert len(TIERS) <= 13
 

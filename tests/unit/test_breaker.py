@@ -93,3 +93,14 @@ def test_breakers_of_other_agents_models_and_addresses_have_other_names() -> Non
         Provider("a", "m").name,
     }
     assert len(names) == 5
+
+
+def test_a_provider_that_only_begins_to_answer_is_left_alone_for_longer_each_time() -> None:
+    breaker, pauses = opened(), []
+    for _ in range(3):
+        begun = after_answers(breaker, proven=False)
+        assert begun.state == "recovering"
+        breaker = after_failure(begun, PROVIDER, DOWN, 0, NOW, opens=False)
+        pauses.append(breaker.next_at - NOW)
+
+    assert pauses == sorted(set(pauses))

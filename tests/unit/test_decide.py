@@ -11,9 +11,11 @@ from unit.history import (
     cancel,
     crash,
     fails,
+    gives_feedback,
     graceful_stop,
     message,
     parks,
+    refuses_answer,
     reply,
     resumes,
     retries,
@@ -38,11 +40,13 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    CheckCompletion,
     CompleteSession,
     CompleteTurn,
     ExpireRequest,
     FailSession,
     FailTurn,
+    GiveFeedback,
     Park,
     SettleDeliveries,
     Sleep,
@@ -53,7 +57,7 @@ from outlast.core.decide import decide, rest_for
 from outlast.core.lane import ArrivedReply, DeliveryOutcome
 from outlast.core.message import Text
 from outlast.core.outcome import opening, outcome
-from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
+from outlast.core.policy import HOUR, SECOND, FeedbackTrigger, Policy, ToolPolicy
 from outlast.core.record import Failure
 from outlast.core.result import TurnStopped
 
@@ -122,6 +126,21 @@ def test_a_cancel_means_no_message_that_came_after_it() -> None:
 
     assert next_of(waiting) == settles_as(("dc", "ignored", ""))
     assert next_of(taken_up) == settles_as(("dc", "ignored", ""))
+
+
+def test_a_cancel_that_names_a_message_stops_it_and_no_other() -> None:
+    names = r.CancelRequested(delivery_id="dc", reason="stop", message="d1")
+    queued = Log(message("d1"), message("d2"), names)
+    taken_up = Log(message("d1"), names, *turn_begins())
+    behind_another = Log(message("d0"), *turn_begins(1, "d0"), message("d1"), names)
+    joined = Log(message("d0"), *turn_begins(1, "d0"), message("d1"), names)
+    joined.add(r.DeliveryJoined(delivery_id="d1", turn="t1"))
+    is_gone = Log(message("d1"), settles("d1", outcome="completed"), message("d2"), names)
+
+    assert next_of(queued) == settles_as(("d1", "cancelled", ""), ("dc", "completed", ""))
+    assert next_of(taken_up) == CancelTurn(turn="t1", reason="stop", delivery_id="dc")
+    for log in (behind_another, joined, is_gone):
+        assert next_of(log) == settles_as(("dc", "ignored", ""))
 
 
 def test_an_end_cancels_the_open_turn_first_and_then_ends_the_session() -> None:
@@ -342,6 +361,14 @@ def test_the_patience_with_a_provider_counts_from_its_first_failure() -> None:
     assert end.error.code == OOPS.code
 
 
+def test_without_patience_a_turn_fails_though_now_is_before_its_first_failure() -> None:
+    log = Log(message(), *turn_begins(), unavailable(not_before=90_000, since=1000))
+
+    end = next_of(log, now=990, policy=Policy(provider_patience=0))
+
+    assert end == FailTurn(turn="t1", error=OOPS)
+
+
 def test_a_message_behind_an_outage_does_not_begin_it_anew() -> None:
     log = Log(message(), *turn_begins(), unavailable(not_before=90_000, since=1000))
     log.add(
@@ -387,6 +414,48 @@ def test_a_model_that_never_gets_its_arguments_right_fails_the_turn() -> None:
 
     log.add(*step_begins(2), *wants("find", call_id="t1.s2"), fails("t1.s2.c1", code="RETRY"))
     assert code_of(next_of(log, Policy(max_corrections=1))) == "TOO_MANY_CORRECTIONS"
+
+
+def test_an_answer_that_is_refused_too_often_fails_the_turn() -> None:
+    log = Log(message(), *turn_begins(), answers(), refuses_answer())
+    policy = Policy(checkers=("tests",), max_refusals=1)
+    assert isinstance(next_of(log, policy), CallModel)
+
+    log.add(*step_begins(2), answers(call_id="t1.s2"))
+    assert isinstance(next_of(log, policy), CheckCompletion)
+    log.add(refuses_answer(2, step=2))
+    failed = next_of(log, policy)
+    assert code_of(failed) == "COMPLETION_REFUSED"
+    assert "2 answers" in failed.error.message  # type: ignore[union-attr]
+    assert isinstance(next_of(log, Policy()), CompleteTurn)  # the checkers are gone from the code
+
+
+def test_feedback_is_due_by_calls_of_the_lane_and_by_the_time_of_the_turn() -> None:
+    log = Log(message(), *turn_begins(at=0), *wants("find", "pay"), starts(C1), starts(C2))
+    log.add(returns(C1), fails(C2))
+    by_calls = Policy(feedback=(FeedbackTrigger("stay", calls=3),))
+    by_time = Policy(feedback=(FeedbackTrigger("hurry", span=500),))
+
+    assert isinstance(next_of(log, by_calls), CallModel)
+    assert isinstance(next_of(log, by_time, now=499), CallModel)
+    assert isinstance(next_of(log, by_time, now=500), GiveFeedback)
+
+    log.add(gives_feedback("hurry", at=600))
+    assert isinstance(next_of(log, by_time, now=HOUR - 1), CallModel)  # once in a step
+
+    log.add(*step_begins(2), *wants("find", call_id="t1.s2"))
+    log.add(r.ToolDenied(call_id="t1.s2.c1", reason="no"))
+    assert isinstance(next_of(log, by_calls), GiveFeedback)
+    assert isinstance(next_of(log, by_time, now=1099), CallModel)
+    assert isinstance(next_of(log, by_time, now=1100), GiveFeedback)
+
+
+def test_a_typed_answer_is_no_call_that_feedback_counts() -> None:
+    log = Log(message(), *turn_begins(), *wants("final_result", output=True))
+    log.add(r.ToolCompleted(call_id=C1, attempt=0, value='"accepted"'), refuses_answer())
+    policy = Policy(feedback=(FeedbackTrigger("stay", calls=1),), checkers=("tests",))
+
+    assert isinstance(next_of(log, policy), CallModel)
 
 
 def test_a_turn_ends_when_its_active_time_is_used_up() -> None:

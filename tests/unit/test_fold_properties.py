@@ -1,10 +1,11 @@
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import msgspec
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from unit.simulation import Simulation
 
 from outlast.core import record as r
@@ -13,11 +14,11 @@ from outlast.core.codec import Packer, encode
 from outlast.core.decide import decide
 from outlast.core.fold import ARRIVALS, fold, fold_all
 from outlast.core.lane import Lane
-from outlast.core.message import ModelAnswer, ToolCall, ToolOutputs
+from outlast.core.message import ModelAnswer, ToolCall, ToolOutputs, UserMessage, text_of
 from outlast.core.outcome import NOT_RUN
 from outlast.core.policy import HOUR
 from outlast.core.record import Entry
-from outlast.core.view import View
+from outlast.core.view import GO_ON, View
 
 
 def live(seed: int, moments: int) -> Simulation:
@@ -27,6 +28,18 @@ def live(seed: int, moments: int) -> Simulation:
 
 
 LIVES = st.builds(live, seed=st.integers(0, 2**32), moments=st.integers(1, 100))
+
+
+def struggle(seed: int) -> Simulation:
+    """A life in which models mostly break off."""
+    simulation = Simulation(seed)
+    simulation.answers = 1
+    simulation.policy = replace(simulation.policy, on_partial="continue", typed=False)
+    simulation.live(100)
+    return simulation
+
+
+STRUGGLES = st.builds(struggle, seed=st.integers(0, 2**32))
 
 many = settings(max_examples=300, phases=set(Phase) - {Phase.explain})
 
@@ -218,6 +231,48 @@ def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> Non
                     given_ = messages[place + 1] if asked else None
                     assert not asked or isinstance(given_, ToolOutputs)
                     assert not asked or [x.call_id for x in given_.results] == asked
+
+
+@many
+@given(STRUGGLES)
+def test_no_model_is_shown_what_another_began_to_say(life: Simulation) -> None:
+    life.finish()
+
+    lane, said = start(), dict[int, str]()
+    for entry in life.entries:
+        lane = fold(lane, entry.record, entry.offset)
+        match entry.record:
+            case r.ModelStarted(attempt=1) as e:
+                said = {1: e.model}
+            case r.ModelStarted() as e:
+                assert lane.turn is not None
+                assert lane.turn.model is not None
+                said[e.attempt] = e.model
+                assert {said[each] for each in lane.turn.model.kept} <= {e.model}
+
+
+@many
+@given(STRUGGLES)
+def test_a_view_has_as_much_of_an_answer_as_the_attempts_that_are_kept(life: Simulation) -> None:
+    life.finish()
+
+    lane, view = start(), View()
+    for entry in life.entries:
+        lane = fold(lane, entry.record, entry.offset)
+        view.see([entry.record])
+        if isinstance(entry.record, r.ModelStarted):
+            assert lane.turn is not None
+            assert lane.turn.model is not None
+            last = reversed(view.messages)
+            partial = [m for m in takewhile(is_of_partial, last) if isinstance(m, ModelAnswer)]
+            assert len(partial) == len(lane.turn.model.kept)
+
+
+def is_of_partial(message: Any) -> bool:
+    """Whether a message is a partial answer of the open call, or asks to go on with it."""
+    if isinstance(message, UserMessage):
+        return text_of(message.content) == GO_ON
+    return isinstance(message, ModelAnswer) and message.aborted
 
 
 @many

@@ -1,6 +1,14 @@
 import pytest
 
-from outlast.core.json_text import MAX_DEPTH, JsonRefused, outline, parse_json, value_or_text
+from outlast.core.json_text import (
+    MAX_DEPTH,
+    JsonRefused,
+    outline,
+    parse_json,
+    read_json,
+    read_object,
+    value_or_text,
+)
 
 
 def test_as_many_values_as_may_be_are_measured_and_one_more_is_refused() -> None:
@@ -30,3 +38,27 @@ def test_brackets_in_a_text_are_not_deep() -> None:
 def test_what_is_too_deep_to_be_read_is_shown_as_text() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     assert value_or_text(deep) == deep
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**63), 1e300, 0.1])
+def test_a_number_that_every_reader_has_is_read(number: float) -> None:
+    assert read_json(f"[{number!r}]".encode()) == [number]
+
+
+@pytest.mark.parametrize("digits", [str(2**64), str(-(2**63) - 1), "-1" + "0" * 400, "9" * 5000])
+def test_an_integer_that_readers_disagree_on_is_refused_wherever_it_is(digits: str) -> None:
+    for text in ("%s", '{"a": %s}', '[{"a": [1, %s]}, 2]'):
+        with pytest.raises(JsonRefused, match=r"64 bits|out of range"):
+            read_json((text % digits).encode())
+
+
+def test_digits_in_a_text_or_behind_a_point_are_no_integer() -> None:
+    digits = "9" * 400
+    assert read_json(f'["{digits}"]'.encode()) == [digits]
+    assert read_json(f"[0.{digits}]".encode()) == [1.0]
+
+
+@pytest.mark.parametrize("text", [b"[]", b"1", b'"a"', b"null", b"true"])
+def test_what_is_no_object_is_told_by_its_name(text: bytes) -> None:
+    with pytest.raises(JsonRefused, match=r"^it is .*, and an object is wanted$"):
+        read_object(text)

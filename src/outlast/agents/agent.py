@@ -8,16 +8,19 @@ from typing_extensions import TypeVar
 from outlast.agents.limit import checked_limit
 from outlast.agents.model.client import ModelClient
 from outlast.agents.options import DEFAULT_LIMITS, DEFAULT_MODEL_OPTIONS, Limits, ModelOptions
+from outlast.agents.rule import Rule
+from outlast.agents.rule_set import checked_rules
 from outlast.agents.runtime.context import InstructionContext
 from outlast.agents.subagent import AskableAgent, RemotelyHosted, tool_for
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
 from outlast.agents.validation import (
     checked_instructions,
-    checked_model,
+    checked_models,
     checked_name,
     checked_settings,
     collect,
+    model_name,
     one_of_each_name,
     output_spec,
     tools_of,
@@ -35,15 +38,18 @@ class Agent(Generic[Deps, Out]):
     """A model, instructions and tools: what a session runs.
 
     `model` is a pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model, or any
-    ModelClient. `instructions` may be a function of a context with `session` and `deps`.
+    ModelClient; or a list of these, the preferred one first: where one cannot be had, the turn goes
+    on with the next. `instructions` may be a function of a context with `session` and `deps`.
     With `output_type` the final answer is a value of that type. `ask_question` gives the model
     a tool to ask the human. `on_busy` says what a message does that arrives during a turn.
+    `rules` are policies about tool calls, feedback for the model and checks before a turn may end
+    (`outlast.rules`).
     """
 
     def __init__(
         self,
         name: str,
-        model: str | ModelClient | Any,
+        model: str | ModelClient | Sequence[str | ModelClient | Any] | Any,
         *,
         instructions: Instructions = "",
         tools: Sequence[Tool | Function] = (),
@@ -53,6 +59,7 @@ class Agent(Generic[Deps, Out]):
         ask_question: bool = False,
         on_busy: OnBusy = "queue",
         subscriptions: Sequence[Subscription] = (),
+        rules: Sequence[Rule] = (),
         model_options: ModelOptions = DEFAULT_MODEL_OPTIONS,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -64,7 +71,9 @@ class Agent(Generic[Deps, Out]):
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)
         self.elsewhere = {each.name: each for each in subagents if isinstance(each, RemotelyHosted)}
+        self.rules = checked_rules(name, rules, self.tools)
         self.limit = checked_limit("limits.turns", limits.turns)
+        self.model, self.models = model, checked_models(name, model)
         self.policy = Policy(
             on_busy=one_of(OnBusy, "on_busy", on_busy),
             on_partial=one_of(OnPartial, "on_partial", model_options.on_partial),
@@ -77,11 +86,14 @@ class Agent(Generic[Deps, Out]):
                 seconds_of("provider_patience", model_options.provider_patience, or_none=True)
                 * 1000
             ),
+            models=tuple(model_name(each) for each in self.models),
             typed=output_type is not None,
             at_once=self.limit.concurrency if self.limit else 0,
             tools={tool.name: tool.policy for tool in self.tools.values()},
+            feedback=self.rules.triggers,
+            checkers=self.rules.checker_names,
+            max_refusals=count_of("max_refusals", limits.max_refusals, least=0),
         )
-        self.model = checked_model(name, model)
         self.model_timeout = seconds_of("timeout", model_options.timeout)
         self.idle_timeout = seconds_of("idle_timeout", model_options.idle_timeout)
         self.model_settings = checked_settings(name, model_options.settings)

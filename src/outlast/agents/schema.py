@@ -7,16 +7,13 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
-from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from outlast.agents.runtime.json_value import findings
+from outlast.agents.runtime.json_value import check_finite, findings
 from outlast.core.json_text import JsonRefused, read_json
 from outlast.errors import InvalidDefinition, Retry
 
@@ -67,30 +64,14 @@ class Arguments:
         except ValidationError as error:
             raise Retry(f"the arguments do not fit: {findings(error)}") from None
         parsed = {name: getattr(checked, field) for name, field in self._names}
+        # Pydantic takes texts such as "NaN" for numbers, and a rule such as `args["euros"] > 1000`
+        # is never true of one.
         for name, value in parsed.items():
-            check_finite(name, value)
+            try:
+                check_finite(value)
+            except ValueError as error:
+                raise Retry(f"the arguments do not fit: {name}: {error}") from None
         return parsed
-
-
-def check_finite(name: str, value: Any) -> None:
-    """Refuse NaN and numbers without end, which a text such as "NaN" becomes for some types.
-
-    Pydantic is told so for the arguments themselves; a model inside of them has its own settings.
-    A rule such as `args["euros"] > 1000` is never true of NaN.
-    """
-    if isinstance(value, float):
-        if not isfinite(value):
-            raise Retry(f"the arguments do not fit: {name}: {value} is no finite number")
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            check_finite(name, each)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for each in value:
-            check_finite(name, each)
-    elif isinstance(value, BaseModel):
-        check_finite(name, dict(value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        check_finite(name, [getattr(value, each.name) for each in fields_of(value)])
 
 
 def type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing_extensions import ParamSpec, TypeVar
 
 from outlast.agents.limit import Limit, checked_limit, in_order
 from outlast.agents.model.client import ToolSpec
+from outlast.agents.resource import KeysOf, Resources, keys_of
+from outlast.agents.return_type import ReturnType
 from outlast.agents.runtime.context import Context
 from outlast.agents.schema import Arguments, summary
 from outlast.core.instant import Span
@@ -89,12 +91,15 @@ class Tool(Generic[P, R]):
         max_attempts: int = 1,
         mutex: str | None = None,
         limit: Limit | None = None,
+        reads: Resources | None = None,
+        writes: Resources | None = None,
     ) -> None:
         asked = approval if isinstance(approval, Approval) else Approval(approval)
         shared = idempotency_key if isinstance(idempotency_key, DedupeKey) else None
         self.function = function
         self.name = checked_name(name, function)
         self.arguments = Arguments(function, self.name, Context)
+        self.returns = ReturnType(self.arguments.returns, unwrapped=(ToolResult,))
         self.spec = ToolSpec(self.name, description or summary(function), self.arguments.schema)
         self.approval = checked_approval(self.name, asked.when)
         key = shared.key if shared else idempotency_key
@@ -105,6 +110,8 @@ class Tool(Generic[P, R]):
         self.timeout = seconds_of(f"the timeout of {self.name}", timeout)
         self.mutex = mutex
         self.limit = checked_limit(f"the limit of {self.name}", limit)
+        self.reads = self._resources("reads", reads)
+        self.writes = self._resources("writes", writes)
         self.approvers = asked.approvers
         self.bar_requester = asked.bar_requester
         self.is_async = inspect.iscoroutinefunction(function)
@@ -138,6 +145,11 @@ class Tool(Generic[P, R]):
             self._check_mutex(self.mutex)
         if self.transactional and not self.is_async:
             raise InvalidDefinition(f"{self.name} is transactional: make it async", tool=self.name)
+
+    def _resources(self, what: str, given: Any) -> KeysOf:
+        if callable(given):
+            answers_at_once(self.name, what, given)
+        return keys_of(self.name, what, given, self.arguments.schema.get("properties", {}))
 
     def _check_mutex(self, mutex: str) -> None:
         try:
@@ -255,6 +267,8 @@ def tool(
     max_attempts: int = 1,
     mutex: str | None = None,
     limit: Limit | None = None,
+    reads: Resources | None = None,
+    writes: Resources | None = None,
 ) -> Decorator: ...
 
 
@@ -266,7 +280,9 @@ def tool(function: Function | None = None, /, **options: Any) -> Any:
     again; otherwise the model is told that the outcome is unknown, unless `on_interrupt` says
     "ask", "fail", "rerun" or is a function `reconcile(ctx, args)` that finds out. A call that
     fails is made `max_attempts` times in all. `mutex` is a text with arguments in braces: of all
-    calls in the tenant for which it reads the same, one runs at a time.
+    calls in the tenant for which it reads the same, one runs at a time. `reads` and `writes` name
+    the arguments that say which resources a call reads and writes, or are functions of the
+    arguments that return them: policies go by these (`outlast.rules`).
     """
     if function is not None:
         return Tool(function)

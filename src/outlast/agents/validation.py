@@ -55,12 +55,43 @@ def several(agent: str, what: str, given: Any) -> list[Any]:
     return list(given)
 
 
+def checked_models(agent: str, given: Any) -> tuple[Any, ...]:
+    """Return an agent's models in the order of preference, if each can be told from the others."""
+    models = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not models:
+        raise InvalidDefinition(
+            f"the list of models of agent {agent} is empty: give at least one", agent=agent
+        )
+    if any(isinstance(each, list | tuple) for each in models):
+        raise InvalidDefinition(
+            f"a model of agent {agent} is a list itself: give all of them in one list, the"
+            " preferred one first",
+            agent=agent,
+        )
+    names = [model_name(checked_model(agent, each)) for each in models]
+    if len(models) > 1 and (unclear := next((n for n in names if names.count(n) > 1), None)):
+        raise InvalidDefinition(
+            f"agent {agent} has two models named {unclear!r}: a model that cannot be had is left"
+            " for one of another name",
+            agent=agent,
+        )
+    return models
+
+
+def model_name(model: Any) -> str:
+    """Return a model's name in records and listings; a client that says none has its class's."""
+    if isinstance(model, str):
+        return model
+    name = getattr(model, "name" if hasattr(model, "classify") else "model_id", None)
+    return name if isinstance(name, str) and name else type(model).__name__
+
+
 def checked_model(agent: str, model: Any) -> Any:
     """Return a model by its name, or one that can be asked."""
     if not (isinstance(model, str) and model) and not callable(getattr(model, "request", None)):
         raise InvalidDefinition(
             f'the model of agent {agent} is a name such as "openai:gpt-5.2", a pydantic-ai Model or'
-            f" a ModelClient, not {model!r}",
+            f" a ModelClient, or a list of these, not {model!r}",
             agent=agent,
         )
     return model

@@ -10,6 +10,7 @@ from typing import Any, Self
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
+from outlast.client.bulk import RemoteBulk
 from outlast.client.connection import ServerConnection, check_secret, check_server, segment
 from outlast.client.decode import WireReceipt, decode
 from outlast.client.encode import (
@@ -17,6 +18,7 @@ from outlast.client.encode import (
     failure_out,
     message_out,
     name_of,
+    retry_failed_out,
     some,
     start_out,
     type_of,
@@ -53,8 +55,8 @@ MAX_ANSWER = 256 * 2**20
 class Client:
     """A server somewhere else, used like an app that is here.
 
-    What fails on the way is tried again for `retry_timeout`, and what waits (events and
-    results) for `stream_timeout` after it was cut off; None is for ever. `timeout`
+    A request that fails on the way is tried again for `retry_timeout`, and one that waits (for
+    events and results) for `stream_timeout` after it was cut off; None is for ever. `timeout`
     bounds one try, and a stream that has given no sign of life for `silence` is taken
     for cut off. An answer, or an event of a stream, of more than `max_answer` bytes is refused.
     Proxies that the environment names are used only with `trust_env`; `tls` takes the place of
@@ -89,6 +91,11 @@ class Client:
             trust_env=trust_env,
             tls=tls,
         )
+
+    @property
+    def bulk(self) -> RemoteBulk:
+        """Retries and cancels of many turns at once."""
+        return RemoteBulk(self._connection)
 
     @property
     def workers(self) -> RemoteWorkers:
@@ -129,6 +136,7 @@ class Client:
         *,
         mode: SessionMode = "conversation",
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         continuation_token: str | None = None,
         lane: str = MAIN,
         capabilities: Mapping[str, bool] | None = None,
@@ -138,14 +146,16 @@ class Client:
     ) -> RemoteSession[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
-        The same `dispatch_id` again returns the first session. Outputs are JSON values, or of
-        the `output_type` that is given or that the agent has.
+        The same `dispatch_id` again returns the first session; with `retry_failed` its turn is
+        tried again if it has failed, once per failed turn. Outputs are JSON values, or of the
+        `output_type` that is given or that the agent has.
         """
         new = NewSession(
             agent=name_of(agent),
             message=message,
             mode=mode,
             dispatch_id=dispatch_id,
+            retry_failed=retry_failed,
             continuation_token=continuation_token,
             lane=lane,
             capabilities=capabilities,
@@ -186,12 +196,14 @@ class Client:
         message: Said,
         *,
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         output_type: type[Any] | None = None,
     ) -> RemoteReceipt[Any]:
         """Send a message to an address, and start a session there if it needs one.
 
         A `Token` starts one only if it names an agent; a `Key` with its first message. The same
-        `dispatch_id` again returns the first receipt.
+        `dispatch_id` again returns the first receipt; with `retry_failed` the message's turn is
+        tried again if it has failed, and the receipt is that of the retry.
         """
         if isinstance(to, Token):
             path = "/deliver"
@@ -206,6 +218,7 @@ class Client:
             **where,
             "message": message_out(message),
             "dispatch_id": dispatch_out(dispatch_id, self._clock),
+            **retry_failed_out(retry_failed, dispatch_id),
         }
         raw = await self._connection.call("POST", path, body=body)
         return self._receipt(raw, type_of(to.agent, output_type), is_ours=dispatch_id is None)
@@ -213,7 +226,7 @@ class Client:
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it, now and for good.
 
-        What it has going at remote agents is ended first, unless `cancel_remote=False`.
+        Its sessions at remote agents are ended first, unless `cancel_remote=False`.
         """
         path = f"/sessions/{segment(check_id('session_id', session_id))}"
         query = None if cancel_remote else {"cancel_remote": "false"}

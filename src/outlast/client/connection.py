@@ -2,7 +2,7 @@
 
 Knows no route, and follows no redirect. A server is not trusted with our memory: answers and lines
 have a limit, and none is taken compressed, since a few bytes could become any number. Nothing is
-taken from the environment unless `trust_env` says so: a proxy that somebody named there would be
+taken from the environment unless `trust_env` says so: a proxy that is named there would be
 given the token.
 """
 
@@ -26,6 +26,7 @@ from outlast.errors import (
     OutlastError,
     ServerUnavailable,
 )
+from outlast.net import trace_context
 from outlast.net.address import check_parts
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
@@ -108,8 +109,8 @@ class ServerConnection:
     ) -> bytes:
         """Send a request until it is answered, and return the answer's body.
 
-        What is not safe to do twice is repeated only where the first try did nothing for
-        certain. `done` are the errors that say of a later try that an earlier one did it.
+        A request that is not safe to send twice is repeated only where the first try did nothing
+        for certain. `done` are the errors that say of a later try that an earlier one did it.
         `waits` is for how many seconds the server is asked to wait before it answers.
         """
         content = None if body is None else to_json(body).encode()
@@ -140,7 +141,7 @@ class ServerConnection:
             f"{self.url}{PREFIX}{path}",
             params=given(query or {}),
             content=content,
-            headers={"Content-Type": "application/json"} if content is not None else {},
+            headers=headers_of(content),
             timeout=httpx.Timeout(seconds, connect=CONNECTS_WITHIN),
         )
         try:
@@ -205,6 +206,14 @@ async def lines_of(pieces: AsyncIterable[bytes], most: int) -> AsyncGenerator[by
             raise FailedTry(too_large("a line of a stream", most))
     if begun:
         raise FailedTry(ServerUnavailable("a stream ended within a line"), is_passing=True)
+
+
+def headers_of(content: bytes | None) -> dict[str, str]:
+    """Return what a request says of itself: its body's type, and the span that it is sent in."""
+    found = {} if content is None else {"Content-Type": "application/json"}
+    if parent := trace_context.current():
+        found[trace_context.HEADER] = parent
+    return found
 
 
 async def whole(response: httpx.Response, most: int) -> httpx.Response:

@@ -5,16 +5,17 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from outlast.agents.runtime.json_value import from_json
 from outlast.core.event import INSTANTS, JSON_FIELDS, Event
 from outlast.core.message import Message
 from outlast.core.record import Failure, Option, Tokens
 from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
-from outlast.session import Request, Result
+from outlast.session import Request, Result, WaitingFor
 from outlast.session.request import RequestKind
 from outlast.session.result import ResultStatus
+from outlast.session.waiting import WaitKind
 
 T = TypeVar("T")
 
@@ -105,6 +106,20 @@ class WireRequest(Struct):
         )
 
 
+class WireWait(Struct):
+    kind: WaitKind
+    session_id: str
+    agent: str
+    lane: str
+    since: datetime | None = None
+    next_try_at: datetime | None = None
+    error: Failure | None = None
+    blocked: bool = False
+
+    def value(self) -> WaitingFor:
+        return WaitingFor(**asdict(self))
+
+
 class WireResult(Struct):
     status: str
     output: Raw = Raw(b"null")
@@ -112,6 +127,7 @@ class WireResult(Struct):
     error: Failure | None = None
     usage: Tokens = Tokens()
     turn: str | None = None
+    waiting_for: WireWait | None = None
 
     def value(self, output_type: Any) -> Result[Any]:
         return Result(
@@ -121,6 +137,7 @@ class WireResult(Struct):
             error=self.error,
             usage=self.usage,
             turn=self.turn or "",
+            waiting_for=self.waiting_for.value() if self.waiting_for else None,
         )
 
     def _typed(self, output_type: Any) -> Any:
@@ -136,4 +153,4 @@ class WireHistory(Struct):
     """A page of a conversation."""
 
     messages: list[Message]
-    next_cursor: int | None = None
+    next_cursor: str | None = None

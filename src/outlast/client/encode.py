@@ -13,6 +13,7 @@ from outlast.core.name import check_id
 from outlast.errors import InvalidAnswer
 from outlast.session.inbox import instant_of
 from outlast.session.listing import check_failed
+from outlast.session.retry import check_retry_failed
 from outlast.session.start import NewSession, Webhook
 from outlast.store.clock import LocalStoreClock
 
@@ -36,6 +37,12 @@ def dispatch_out(dispatch_id: str | None, clock: Clock) -> str:
     return clock.new_id("dsp") if dispatch_id is None else check_id("dispatch_id", dispatch_id)
 
 
+def retry_failed_out(retry_failed: bool, dispatch_id: str | None) -> dict[str, Any]:
+    """Return whether what was sent before is tried again, where that is so."""
+    check_retry_failed(retry_failed, dispatch_id)
+    return {"retry_failed": True} if retry_failed else {}
+
+
 def deadline_out(
     deadline: datetime | timedelta | None, clock: Clock, dispatch_id: str | None
 ) -> str | None:
@@ -49,7 +56,7 @@ def deadline_out(
 
 def start_out(new: NewSession, clock: Clock) -> dict[str, Any]:
     """Return a start as the server takes it."""
-    return some(
+    return retry_failed_out(new.retry_failed, new.dispatch_id) | some(
         agent=new.agent,
         message=message_out(new.message),
         mode=new.mode,

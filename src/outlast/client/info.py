@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.client.decode import WireRequest
+from outlast.client.decode import WireRequest, WireWait
 from outlast.core.lane import SessionEnd, SessionMode, Status
 from outlast.core.record import Tokens
-from outlast.session import Request
+from outlast.session import Request, WaitingFor
 from outlast.store import FailureInfo, LaneInfo, SessionInfo
 
 
@@ -32,6 +32,7 @@ class RemoteLane(Struct):
     turn: str | None = None
     queued: int = 0
     failure: RemoteFailure | None = None
+    wait: tuple[str, ...] = ()
 
 
 class RemoteWait(Struct, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ class RemoteInfo(SessionInfo, frozen=True, gc=False, kw_only=True):
     """
 
     waits: tuple[RemoteWait, ...] = ()
+    waiting_for: WaitingFor | None = None
     requests: tuple[Request, ...] = ()
     usage: Tokens = Tokens()
     deadline_at: datetime | None = None
@@ -58,7 +60,7 @@ class RemoteInfo(SessionInfo, frozen=True, gc=False, kw_only=True):
 
 
 class WireSession(Struct):
-    """A session: of those in a list, the last seven fields are not told.
+    """A session: of those in a list, the last eight fields are not told.
 
     Lanes, waits and usage are those of a page; `next_lane` is where the next one begins.
     """
@@ -71,9 +73,11 @@ class WireSession(Struct):
     updated_at: datetime
     offset: int
     lanes: tuple[RemoteLane, ...]
+    lane_count: int = 0
     over: SessionEnd | None = None
     continuation_token: str | None = None
     waits: tuple[RemoteWait, ...] = ()
+    waiting_for: WireWait | None = None
     requests: tuple[WireRequest, ...] = ()
     usage: Tokens = Tokens()
     deadline: datetime | None = None
@@ -99,6 +103,7 @@ class WireSession(Struct):
         return RemoteInfo(
             **self._fields(),
             waits=self.waits,
+            waiting_for=self.waiting_for.value() if self.waiting_for else None,
             requests=tuple(request.value() for request in self.requests),
             usage=self.usage,
             deadline_at=self.deadline,
@@ -119,6 +124,7 @@ class WireSession(Struct):
             "token": self.continuation_token or "",
             "parent": self.lineage[0] if self.lineage else "",
             "lanes": tuple(self._lane(lane) for lane in self.lanes),
+            "lane_count": self.lane_count,
         }
 
     def _lane(self, lane: RemoteLane) -> LaneInfo:
@@ -133,4 +139,5 @@ class WireSession(Struct):
             ready_at=None,
             queued=lane.queued,
             failure=lane.failure.value() if lane.failure else None,
+            wait=lane.wait,
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypedDict, cast
 
 from typing_extensions import TypeVar
 
+from outlast.agents.runtime.json_value import to_json
 from outlast.client.connection import ServerConnection, segment
 from outlast.client.decode import RUNNING, WireHistory, WireReceipt, WireResult, decode
 from outlast.client.encode import (
@@ -16,17 +18,28 @@ from outlast.client.encode import (
     deadline_out,
     dispatch_out,
     message_out,
+    retry_failed_out,
     some,
 )
 from outlast.client.info import RemoteInfo, WireSession
 from outlast.client.retry import FailedTry, RetryBudget
 from outlast.client.stream import read_page, read_to_rest
 from outlast.core.event import Event, cursor_of
+from outlast.core.instant import Span, milliseconds
+from outlast.core.lane import PROVIDER
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN, MAX_ID, check_id
-from outlast.errors import InvalidInput, OutlastError, SessionOver, UnknownSession
-from outlast.session import Receipt, Request, Result, Session, is_at_rest
+from outlast.errors import (
+    InvalidInput,
+    OutlastError,
+    ServerUnavailable,
+    SessionOver,
+    UnknownSession,
+)
+from outlast.session import Receipt, Request, Result, Session, WaitingFor, is_at_rest
+from outlast.session.answer import OF_AN_ANSWER
 from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
+from outlast.session.waiting import OutageNotices, code_of
 from outlast.store import AdmissionReceipt as StoreReceipt
 
 Out = TypeVar("Out", default=Any)
@@ -37,8 +50,14 @@ LOOKS_AGAIN = 10
 LOOKS_WITHIN = 1.0
 """Seconds between two of these tries, at most."""
 
-WAITS = 20
+WAITS = 20.0
 """Seconds that the server is asked to wait for a result before it says that there is none."""
+
+LATE = 5.0
+"""Seconds that an answer may come later than it was asked for, where there is a timeout."""
+
+NO_OUTAGE = "none"
+"""Asks the server to answer as soon as a wait for a provider begins."""
 
 
 class Bookmark(TypedDict):
@@ -88,6 +107,7 @@ class RemoteSession(Generic[Out]):
         self._connection = connection
         self._path = f"/sessions/{segment(session_id)}"
         self._output_type = output_type
+        self._notices = OutageNotices(self.id)
         self._token = token
         self._cursor = cursor or "0"
         self._is_resumed = cursor is not None
@@ -126,15 +146,17 @@ class RemoteSession(Generic[Out]):
         message: Said,
         *,
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         lane: str = MAIN,
         deadline: datetime | timedelta | None = None,
     ) -> RemoteReceipt[Out]:
         """Put a message into the session's queue; it is there for good when this returns.
 
-        The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
-        turn fails.
+        The same `dispatch_id` again returns the first receipt; with `retry_failed` the message's
+        turn is tried again if it has failed, and the receipt is that of the retry. At its
+        `deadline` the message's turn fails.
         """
-        body = some(
+        body = retry_failed_out(retry_failed, dispatch_id) | some(
             message=message_out(message),
             lane=check_id("lane", lane),
             dispatch_id=self._dispatch(dispatch_id),
@@ -153,6 +175,7 @@ class RemoteSession(Generic[Out]):
     ) -> RemoteReceipt[Out]:
         """Answer an open request: with one of its options, a text, or both."""
         check_answered(request_id, option, text)
+        to_json(args, OF_AN_ANSWER)  # so that what is refused has a name
         response = some(request_id=request_id, option=option, text=text, args=args)
         body = {"answers": [response], "dispatch_id": self._dispatch(dispatch_id)}
         clock, retry_timeout = self._connection.clock, self._connection.retry_timeout
@@ -252,34 +275,61 @@ class RemoteSession(Generic[Out]):
         info = await self.info()
         return info.end if is_at_rest(info) else None
 
-    async def wait(self) -> Result[Out]:
-        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
-        return await self._result(None)
+    async def wait(self, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait until nothing is queued, ready or running, and say what the last turn came to.
 
-    async def result_of(self, delivery_id: str) -> Result[Out]:
-        """Wait for one delivery to be settled, or for its turn to need a human."""
-        return await self._result(check_id("delivery_id", delivery_id))
+        When the `timeout` is up before, the result is `running`, and its `waiting_for` says what
+        the session waits for. Without one this waits for as long as it takes, also for a provider
+        that is away, of which the log of this process is told.
+        """
+        return await self._result(None, timeout)
 
-    async def _result(self, delivery_id: str | None) -> Result[Out]:
-        query = {"wait": WAITS, "delivery_id": delivery_id}
+    async def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait for one delivery to be settled, or for its turn to need a human.
+
+        A `timeout` is as for `wait`.
+        """
+        return await self._result(check_id("delivery_id", delivery_id), timeout)
+
+    async def _result(self, delivery_id: str | None, timeout: Span | None) -> Result[Out]:
+        clock = self._connection.clock
+        until = None if timeout is None else clock.monotonic() + milliseconds(timeout) / 1000
+        known = NO_OUTAGE
         while True:
-            raw = await self._connection.call(
-                "GET", f"{self._path}/result", query=query, waits=WAITS
-            )
-            found = decode(raw, WireResult)
-            if found.status != RUNNING:
-                return found.value(self._output_type)
+            left = WAITS if until is None else min(WAITS, max(0.0, until - clock.monotonic()))
+            query = {"wait": f"{left:.3f}", "delivery_id": delivery_id, "outage": known}
+            asking = self._connection.call("GET", f"{self._path}/result", query=query, waits=left)
+            raw = await (asking if until is None else self._in_time(asking, left))
+            found = decode(raw, WireResult).value(self._output_type)
+            outages = outages_of(found)
+            self._notices.tell(outages)
+            if found.status != RUNNING or (until is not None and clock.monotonic() >= until):
+                return found
+            known = code_of(outages) or NO_OUTAGE
+
+    async def _in_time(self, asking: Awaitable[bytes], seconds: float) -> bytes:
+        """Return an answer that the server was to give after so long; it may be a little late."""
+        limit = asyncio.timeout(seconds + LATE)
+        try:
+            async with limit:
+                return await asking
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ServerUnavailable(
+                f"the server did not say within {seconds + LATE:g} s how the session stands"
+            ) from None
 
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return the conversation so far, as the model sees it."""
         messages: list[Message] = []
-        cursor: int | None = 0
-        while cursor is not None:
-            query = {"lane": lane, "cursor": cursor}
+        query: dict[str, Any] | None = {"lane": lane}
+        while query is not None:
             raw = await self._connection.call("GET", f"{self._path}/history", query=query)
             page = decode(raw, WireHistory)
             messages += page.messages
-            cursor = page.next_cursor
+            more = page.next_cursor
+            query = {"lane": lane, "cursor": more} if more is not None else None
         return messages
 
     async def requests(self) -> tuple[Request, ...]:
@@ -305,11 +355,17 @@ class RemoteReceipt(Receipt[Out]):
         super().__init__(cast("Session[Out]", session), receipt)
 
 
+def outages_of(result: Result[Any]) -> tuple[WaitingFor, ...]:
+    """Return the provider that a result says is waited for."""
+    wait = result.waiting_for
+    return (wait,) if wait and wait.kind == PROVIDER else ()
+
+
 class ServerSource:
     """The sessions of one server, as a source of merged events.
 
-    What they have called at remote agents is behind other servers, whose keys a client does not
-    have: it is not read.
+    Sessions that they have started at remote agents are behind other servers, whose keys a client
+    does not have: they are not read.
     """
 
     is_remote = False

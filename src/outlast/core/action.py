@@ -21,10 +21,12 @@ class Action(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CallModel(Action, frozen=True, kw_only=True):
-    """Ask the model. `delivery` starts a turn with that message, `joins` adds others to it.
+    """Ask the model of that name.
 
-    One that `probes` asks a provider that fails others' calls, to find out whether it still does:
-    the engine puts that in, which knows whose turn it is.
+    `delivery` starts a turn with that message, `joins` adds others to it. `aborts` is the attempt
+    whose partial answer ends, and `keeps` says whether it is continued; those of the attempts in
+    `drops` are continued no longer. One that `probes` asks a provider that fails others' calls, to
+    find out whether it still does: the engine puts that in, which knows whose turn it is.
     """
 
     is_effect: ClassVar[bool] = True
@@ -39,6 +41,8 @@ class CallModel(Action, frozen=True, kw_only=True):
     joins: tuple[str, ...] = ()
     aborts: int = 0
     keeps: bool = False
+    drops: tuple[int, ...] = ()
+    model: str = ""
     running: bool = False
     probes: bool = False
 
@@ -75,6 +79,36 @@ class RunTools(Action, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()
     contact: tuple[str, ...] = ()
     awaits_key: bool = False
+
+
+class GiveFeedback(Action, frozen=True, kw_only=True):
+    """Ask feedback providers, by name, what they have to say before the model is asked again.
+
+    They and the checkers of a completion only look: nothing is recorded before, and one that a
+    crash cut off is asked again.
+    """
+
+    is_effect: ClassVar[bool] = True
+
+    turn: str
+    step: int
+    due: tuple[str, ...]
+    until: int
+
+
+class CheckCompletion(Action, frozen=True, kw_only=True):
+    """Ask the agent's checkers whether the turn may end with the answer `call_id`.
+
+    `output` is the call that carries a typed answer.
+    """
+
+    is_effect: ClassVar[bool] = True
+
+    turn: str
+    step: int
+    call_id: str
+    until: int
+    output: str = ""
 
 
 class AskHuman(Action, frozen=True, kw_only=True):
@@ -188,6 +222,8 @@ class Park(Action, frozen=True, kw_only=True):
 AnyAction = (
     CallModel
     | RunTools
+    | GiveFeedback
+    | CheckCompletion
     | AskHuman
     | Sleep
     | TakeReply

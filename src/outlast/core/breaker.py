@@ -49,7 +49,8 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
 
     Calls that wait for it stand in line; while it `is_open`, all calls do. `probes` of them have
     failed since then; the next may ask at `next_at`, and at once as many as are in the `group`, of
-    which `answered` have been answered. `blocked`: time alone will not mend it.
+    which `answered` have been answered. `blocked`: time alone will not mend it. `is_proven`: an
+    answer came to its end, and not only to its beginning.
     """
 
     provider: Provider
@@ -62,6 +63,7 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
     blocked: bool = False
     group: int = 1
     answered: int = 0
+    is_proven: bool = False
 
     @property
     def state(self) -> BreakerState:
@@ -123,9 +125,11 @@ def after_failure(
     if before.is_paused(now):
         return counted  # the call began before the pause: it was no probe
     # While others are answered again, a failure may be its call's own: it costs a short pause.
-    probes = before.probes + 1 if breaker and before.state != "recovering" else 0
+    # A provider that begins to answer, and cuts every stream, is left alone longer each time.
+    is_back = before.state == "recovering" and before.is_proven
+    probes = before.probes + 1 if breaker and not is_back else 0
     next_at = now + pause_after(failed, probes)
-    return replace(counted, next_at=next_at, probes=probes, group=1, answered=0)
+    return replace(counted, next_at=next_at, probes=probes, group=1, answered=0, is_proven=False)
 
 
 def pause_after(failed: ModelFailed, probes: int) -> int:
@@ -140,10 +144,22 @@ def pause_after(failed: ModelFailed, probes: int) -> int:
     return min(int(FIRST_PAUSE * 2.0 ** min(probes, 10)), LONGEST_PAUSE)
 
 
-def after_answers(breaker: Breaker, answers: int = 1) -> Breaker:
-    """Return a breaker after some answers: a group that was answered makes way for two of it."""
+def with_probe(breaker: Breaker, now: int) -> Breaker:
+    """Return a breaker that one call asks now: others leave it alone meanwhile.
+
+    That call may be stopped, or lost with its worker; so the next one may ask after a minute.
+    """
+    return replace(breaker, next_at=now + LONGEST_PAUSE)
+
+
+def after_answers(breaker: Breaker, answers: int = 1, *, proven: bool = True) -> Breaker:
+    """Return a breaker after some answers: a group that was answered makes way for two of it.
+
+    Answers that have only begun are not `proven`.
+    """
     group, answered = breaker.group, breaker.answered + answers
     while answered >= group:
         answered -= group
         group *= 2
-    return replace(breaker, group=group, answered=answered)
+    proven = proven or breaker.is_proven
+    return replace(breaker, group=group, answered=answered, is_proven=proven)

@@ -8,16 +8,20 @@ actions are in `action.py`; the table in docs/explanation/recovery.md is drawn f
 from itertools import takewhile
 from typing import Literal
 
+from msgspec.structs import replace
+
 from outlast.core.action import (
     AnyAction,
     AskHuman,
     CallModel,
     CancelTurn,
+    CheckCompletion,
     CompleteSession,
     CompleteTurn,
     ExpireRequest,
     FailSession,
     FailTurn,
+    GiveFeedback,
     Park,
     RunTools,
     SettleDeliveries,
@@ -30,7 +34,7 @@ from outlast.core.lane import (
     CUT,
     PROVIDER,
     RUNNING,
-    UNSTORABLE,
+    UNKEPT,
     ArrivedCancel,
     DeliveryOutcome,
     Lane,
@@ -45,6 +49,7 @@ from outlast.core.lane import (
 from outlast.core.name import model_call_name, turn_name
 from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import DeliveryResult, Failure
+from outlast.core.rule import completion_refused, due_feedback
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 
@@ -98,13 +103,13 @@ def close(lane: Lane, now: int) -> AnyAction:
 def stop(lane: Lane, cancel: ArrivedCancel) -> AnyAction:
     """Stop the open turn, or the message that would be next; then the session, if asked to."""
     turn = lane.turn
-    if turn and (cancel.ends or cancel.turn == turn.id or means_head(cancel, turn.taken)):
+    if turn and (cancel.ends or cancel.turn == turn.id or means(cancel, *taken_by(turn))):
         taken = "" if cancel.ends else cancel.delivery_id
         return CancelTurn(turn=turn.id, reason=cancel.reason, delivery_id=taken)
     if cancel.ends:
         return CompleteSession(reason=cancel.reason, delivery_id=cancel.delivery_id)
     head = lane.queue[0] if lane.queue and not turn else None
-    if head and means_head(cancel, head.offset):
+    if head and means(cancel, head.delivery_id, head.offset):
         stopped = DeliveryOutcome(head.delivery_id, "cancelled")
         return SettleDeliveries(
             outcomes=(stopped, DeliveryOutcome(cancel.delivery_id, "completed"))
@@ -117,8 +122,15 @@ def settle(delivery_id: str, outcome: DeliveryResult) -> SettleDeliveries:
     return SettleDeliveries(outcomes=(DeliveryOutcome(delivery_id, outcome),))
 
 
-def means_head(cancel: ArrivedCancel, offset: int) -> bool:
-    """Say whether a cancel that met no turn means the message at an offset, taken up or not."""
+def taken_by(turn: Turn) -> tuple[str, int]:
+    """Return the message that a turn began with, and its offset."""
+    return turn.deliveries[0], turn.taken
+
+
+def means(cancel: ArrivedCancel, delivery_id: str, offset: int) -> bool:
+    """Say whether a cancel that met no turn means a message, taken up or not."""
+    if cancel.message:
+        return cancel.message == delivery_id
     return not cancel.turn and offset < cancel.offset
 
 
@@ -151,6 +163,7 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         until=earliest(now + policy.turn_timeout, lane.deadline, head.deadline),
         delivery=head.delivery_id,
         retries=retries,
+        model=policy.model(""),
     )
 
 
@@ -231,13 +244,17 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return FailTurn(turn=turn.id, error=workers_lost(model.lost))
     if model.parked and lane.outage:
         over = lane.outage.since + policy.provider_patience
-        if over <= now:
+        # `now` may be before the first failure: a database's clock is known within bounds only.
+        if not policy.provider_patience or over <= now:
             return FailTurn(turn=turn.id, error=out_of_patience(lane.outage, now))
         if model.not_before > now:
             return Park(wait=(PROVIDER,), until=in_time(lane, min(over, model.not_before)))
     if model.status == "retry" and model.not_before > now:
         return Sleep(until=in_time(lane, model.not_before))
     running = model.status == RUNNING
+    asks = policy.model(turn.fallback)
+    # No model continues another's answer, also where it is the code that names another now.
+    is_same = model.asked in ("", asks)
     return CallModel(
         call_id=model.call_id,
         attempt=model.attempt if running else model.attempt + 1,
@@ -245,7 +262,9 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         step=turn.step,
         until=ask_again_at(lane, turn, policy, now),
         aborts=0 if running or not model.partial else model.attempt,
-        keeps=can_go_on(model, policy),
+        keeps=is_same and can_go_on(model, policy),
+        drops=() if is_same else model.kept,
+        model=asks,
         running=running,
     )
 
@@ -260,6 +279,9 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return FailTurn(turn=turn.id, error=TOO_MANY_CORRECTIONS)
     if turn.step >= policy.max_steps:
         return FailTurn(turn=turn.id, error=max_steps(policy.max_steps))
+    if policy.feedback and (due := due_feedback(lane, turn, policy, now)):
+        until = ask_again_at(lane, turn, policy, now)
+        return GiveFeedback(turn=turn.id, step=turn.step, due=due, until=until)
     waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
     if waiting and has_come_too_late(waiting[0], now):
         return settle(waiting[0].delivery_id, "failed")
@@ -271,6 +293,7 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         step=turn.step + 1,
         until=ask_again_at(lane, turn, policy, now),
         joins=tuple(q.delivery_id for q in joins),
+        model=policy.model(turn.fallback),
     )
 
 
@@ -353,7 +376,7 @@ def after_wait(call: OpenCall, lane: Lane, policy: Policy) -> Disposition:
 
 def after_interruption(call: OpenCall, lane: Lane, policy: Policy) -> Disposition:
     match policy.tool(call.tool).on_interrupt:
-        case "rerun" if call.reason == UNSTORABLE:  # it ran to its end, and would so again
+        case "rerun" if call.reason in UNKEPT:  # it was run, and would come to the same again
             return "report"
         case "rerun" | "reconcile":
             return "start"
@@ -384,11 +407,28 @@ def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     output = next((c for c in turn.calls.values() if c.output and c.succeeded), None)
     if turn.misfit or (turn.calls and not output):
         return next_step(lane, turn, policy, now)
+    if policy.checkers and turn.completion != "accepted":
+        return check_completion(lane, turn, policy, now, output.call_id if output else "")
     return CompleteTurn(
         turn=turn.id,
         step=turn.step,
         call_id=turn.answer,
         output=output.call_id if output else "",
+    )
+
+
+def check_completion(lane: Lane, turn: Turn, policy: Policy, now: int, output: str) -> AnyAction:
+    """Ask whether the turn may end; if not, go on as often as the agent's limit allows."""
+    if turn.completion == "refused":
+        if turn.refusals > policy.max_refusals:
+            return FailTurn(turn=turn.id, error=completion_refused(turn))
+        return next_step(lane, turn, policy, now)
+    return CheckCompletion(
+        turn=turn.id,
+        step=turn.step,
+        call_id=turn.answer,
+        until=ask_again_at(lane, turn, policy, now),
+        output=output,
     )
 
 
@@ -470,10 +510,11 @@ TOO_MANY_CORRECTIONS = Failure(
 
 def out_of_patience(outage: Outage, now: int) -> Failure:
     """Return the provider's own last failure, and for how long it was tried."""
-    if not (hours := (now - outage.since) / HOUR):
+    hours = (now - outage.since) / HOUR
+    if hours < 0.05:
         return outage.error
     text = f"{outage.error.message} (tried {outage.attempts} times in {hours:.1f} hours)"
-    return Failure(outage.error.code, text)
+    return replace(outage.error, message=text)
 
 
 def max_steps(limit: int) -> Failure:
@@ -502,4 +543,6 @@ def session_too_large(size: int, most: int) -> Failure:
 
 
 def interrupted(call: OpenCall) -> Failure:
+    if call.why:
+        return Failure("INTERRUPTED", f"{call.why}; what it does may have happened")
     return Failure("INTERRUPTED", f"{call.tool} was interrupted: its outcome is unknown")

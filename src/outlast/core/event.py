@@ -21,16 +21,26 @@ from outlast.core.message import ToolCall
 from outlast.core.name import attempt_name, turn_and_step
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import whole_parts
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidCursor
 
 JSON_FIELDS = ("value", "args", "changed", "progress", "data")
 INSTANTS = frozenset(
-    {"again_at", "deadline_at", "due_at", "expires_at", "next_at", "not_before", "since"}
+    {
+        "again_at",
+        "deadline_at",
+        "due_at",
+        "expires_at",
+        "next_at",
+        "not_before",
+        "retry_at",
+        "since",
+    }
 )
 """Fields of records that are milliseconds since the epoch, and datetimes in an event's data."""
-HIDDEN_FIELDS = ("token", "revoked", "outbox", "deltas_from", "streamed")
+HIDDEN_FIELDS = ("token", "revoked", "outbox", "deltas_from", "streamed", "traceparent")
 MOST_DIGITS = 16
 CURSOR_TEXT = rf"^[0-9]{{1,{MOST_DIGITS}}}(-[0-9a-f]{{{CHECKSUM_DIGITS}}})?$"
+LONGEST_SHOWN = 50
 _cursor = re.compile(CURSOR_TEXT)
 
 
@@ -54,14 +64,22 @@ BEGINNING = Cursor(0)
 
 def cursor_of(given: Any) -> Cursor:
     """Return a cursor from its text, or from an offset; refuse what can be neither."""
-    if isinstance(given, str) and _cursor.match(given):
+    if isinstance(given, str) and _cursor.fullmatch(given):
         offset, _, checksum = given.partition("-")
         return Cursor(int(offset), checksum)
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 10**MOST_DIGITS:
         return Cursor(given)
-    raise InvalidInput(
-        f"a cursor is the `cursor` of an event, its offset, or 0 for all events, not {given!r}"
+    raise InvalidCursor(
+        f"a cursor is the `cursor` of an event, its offset, or 0 for all events, not {shown(given)}"
     )
+
+
+def shown(given: Any) -> str:
+    """Return what was given for a cursor, on one line and not all of it if it is long."""
+    if isinstance(given, int) and abs(given) >= 10**MOST_DIGITS:
+        return "so large a number"
+    text = ascii(given)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):

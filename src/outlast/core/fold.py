@@ -33,9 +33,11 @@ from outlast.core.lane import (
     StoppingTurn,
     Turn,
     TurnEnd,
+    UnavailableModel,
 )
 from outlast.core.message import ToolCall
 from outlast.core.record import AnyRecord, Entry, Tokens
+from outlast.core.rule import LANE_RULES, TURN_RULES, new_step, with_outcome
 
 Step = Callable[[Lane, Any], Lane]
 
@@ -95,12 +97,15 @@ def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
     if e.kind == "reply":
         reply = ArrivedReply(e.delivery_id, e.request_id, e.option, e.text, e.args, e.principal)
         return replace(lane, replies=(*lane.replies, reply))
-    queued = QueuedDelivery(e.delivery_id, offset, e.kind == "retry", e.deadline_at, e.principal)
+    is_retry, trace = e.kind == "retry", e.traceparent
+    queued = QueuedDelivery(
+        e.delivery_id, offset, is_retry, e.deadline_at, e.principal, traceparent=trace
+    )
     return replace(lane, queue=(*lane.queue, queued))
 
 
 def cancel_requested(lane: Lane, e: r.CancelRequested, offset: int) -> Lane:
-    cancel = ArrivedCancel(e.delivery_id, offset, e.reason, e.turn, e.ends)
+    cancel = ArrivedCancel(e.delivery_id, offset, e.reason, e.turn, e.ends, e.message)
     return replace(lane, cancels=(*lane.cancels, cancel))
 
 
@@ -152,6 +157,7 @@ def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
             taken.offset,
             deadline=taken.deadline,
             senders=with_sender(before, taken),
+            began=e.since,
         ),
         waiting=(),
         last=None,
@@ -184,8 +190,14 @@ def end_turn(lane: Lane, last: TurnEnd) -> Lane:
     assert lane.turn is not None
     told = tuple(DeliveryOutcome(d, last.how, last.turn) for d in lane.turn.deliveries)
     last = replace(last, senders=lane.turn.senders)
-    unsettled = (*lane.unsettled, *told)
-    return replace(lane, turn=None, unsettled=unsettled, last=last, blocked=None)
+    return replace(
+        lane,
+        turn=None,
+        unsettled=(*lane.unsettled, *told),
+        last=last,
+        blocked=None,
+        ended=lane.ended + lane.turn.ended,
+    )
 
 
 def turn_stopping(turn: Turn, e: r.TurnStopping) -> Turn:
@@ -202,7 +214,8 @@ def turn_stopping(turn: Turn, e: r.TurnStopping) -> Turn:
 
 
 def step_started(turn: Turn, e: r.StepStarted) -> Turn:
-    return replace(turn, step=e.step, model=None, answer="", calls={}, misfit=False)
+    turn = replace(turn, step=e.step, model=None, answer="", calls={}, misfit=False)
+    return new_step(turn)
 
 
 def step_failed(turn: Turn, e: r.StepFailed) -> Turn:
@@ -237,9 +250,10 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
 
 def model_started(turn: Turn, e: r.ModelStarted) -> Turn:
     before = turn.model or ModelCall(e.call_id, 0)
-    return replace(
-        turn, model=replace(before, attempt=e.attempt, status=RUNNING, partial="", parked=False)
+    started = replace(
+        before, attempt=e.attempt, status=RUNNING, partial="", parked=False, asked=e.model
     )
+    return replace(turn, model=started)
 
 
 def with_model(turn: Turn, **changes: object) -> Turn:
@@ -259,8 +273,28 @@ def model_retrying(turn: Turn, e: r.ModelRetrying) -> Turn:
     )
 
 
+def model_switched(turn: Turn, e: r.ModelSwitched) -> Turn:
+    assert turn.model is not None
+    left = UnavailableModel(e.left, e.error, e.blocked, e.retry_at)
+    switched = with_model(
+        turn,
+        status="retry",
+        lost=0,
+        failed=0,
+        failing_since=e.since,
+        not_before=0,
+        unavailable=with_unavailable(turn.model, left),
+    )
+    return replace(switched, fallback=e.model)
+
+
+def with_unavailable(model: ModelCall, last: UnavailableModel) -> tuple[UnavailableModel, ...]:
+    others = (each for each in model.unavailable if each.name != last.name)
+    return (*others, last)
+
+
 def provider_unavailable(lane: Lane, e: r.ProviderUnavailable) -> Lane:
-    outage = Outage(e.since, e.error, attempts=int(e.asked), blocked=e.blocked)
+    outage = Outage(e.since, e.error, attempts=int(e.asked), blocked=is_blocked(lane, e))
     return parked(replace(lane, outage=outage), e)
 
 
@@ -268,16 +302,34 @@ def provider_still_unavailable(lane: Lane, e: r.ProviderStillUnavailable) -> Lan
     assert lane.outage is not None
     before = lane.outage
     attempts = before.attempts + e.asked
-    outage = replace(before, error=e.error, attempts=attempts, blocked=e.blocked)
+    outage = replace(before, error=e.error, attempts=attempts, blocked=is_blocked(lane, e))
     return parked(replace(lane, outage=outage), e)
 
 
-def parked(lane: Lane, e: r.ProviderUnavailable | r.ProviderStillUnavailable) -> Lane:
-    """Have the open model call wait for the provider, for a time or for its turn in line."""
+Unavailable = r.ProviderUnavailable | r.ProviderStillUnavailable
+
+
+def is_blocked(lane: Lane, e: Unavailable) -> bool:
+    """Say whether none of the agent's models will be had again by itself."""
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    return e.blocked and not lane.turn.model.may_pass
+
+
+def parked(lane: Lane, e: Unavailable) -> Lane:
+    """Have the open model call wait for a provider, for a time or for its turn in line.
+
+    It is the provider of the next model, where the agent has several.
+    """
     assert lane.turn is not None
     not_before = 0 if e.in_line else e.not_before
-    waits = with_model(lane.turn, status="retry", lost=0, not_before=not_before, parked=True)
-    return replace(lane, turn=waits)
+    turn = with_model(lane.turn, status="retry", lost=0, not_before=not_before, parked=True)
+    if e.next_model:
+        assert turn.model is not None
+        failed = UnavailableModel(e.model, e.error, e.blocked, e.retry_at)
+        turn = with_model(turn, unavailable=with_unavailable(turn.model, failed))
+        turn = replace(turn, fallback=e.next_model)
+    return replace(lane, turn=turn)
 
 
 def provider_available(lane: Lane, e: r.ProviderAvailable) -> Lane:
@@ -296,7 +348,11 @@ def reasoning_delta(turn: Turn, e: r.ReasoningDelta) -> Turn:
 
 
 def message_aborted(turn: Turn, e: r.MessageAborted) -> Turn:
-    return with_model(turn, partial="")
+    assert turn.model is not None
+    model = turn.model
+    if e.attempt != model.attempt:  # it was kept, until another model was asked
+        return with_model(turn, kept=tuple(each for each in model.kept if each != e.attempt))
+    return with_model(turn, partial="", kept=(*model.kept, e.attempt) if e.kept else model.kept)
 
 
 def message_completed(turn: Turn, e: r.MessageCompleted) -> Turn:
@@ -386,7 +442,7 @@ def tool_woken(turn: Turn, e: r.ToolWoken) -> Turn:
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
     assert lane.turn is not None
     digest = lane.turn.calls[e.call_id].digest
-    lane = lane.with_call(e.call_id, status="done", succeeded=True)
+    lane = replace(lane, turn=with_outcome(lane.turn, e.call_id, succeeded=True))
     if digest not in lane.unknown:
         return lane
     return replace(lane, unknown={d: call for d, call in lane.unknown.items() if d != digest})
@@ -402,7 +458,7 @@ def tool_failed(turn: Turn, e: r.ToolFailed) -> Turn:
             failure=e.error,
             lost=0,
         )
-    turn = turn.with_call(e.call_id, status="done")
+    turn = with_outcome(turn, e.call_id)
     return corrected(turn) if e.error.code == "RETRY" else turn
 
 
@@ -410,14 +466,14 @@ def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
     assert lane.turn is not None
     if not e.final:
         lost = lane.turn.calls[e.call_id].lost + (e.reason != CONTENDED)
-        return lane.with_call(e.call_id, status=CUT, reason=e.reason, lost=lost)
+        return lane.with_call(e.call_id, status=CUT, reason=e.reason, why=e.why, lost=lost)
     call = lane.turn.calls[e.call_id]
-    lane = lane.with_call(e.call_id, status="done")
-    return replace(lane, unknown={**lane.unknown, call.digest: call.call_id})
+    turn = with_outcome(lane.turn, e.call_id)
+    return replace(lane, turn=turn, unknown={**lane.unknown, call.digest: call.call_id})
 
 
 def tool_denied(turn: Turn, e: r.ToolDenied) -> Turn:
-    return turn.with_call(e.call_id, status="done")
+    return with_outcome(turn, e.call_id)
 
 
 # Ownership
@@ -432,7 +488,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
     if model and model.status == RUNNING:
         model = replace(model, status=CUT, lost=model.lost + lost)
     calls = {
-        name: replace(call, status=CUT, reason=reason, lost=call.lost + lost)
+        name: replace(call, status=CUT, reason=reason, why="", lost=call.lost + lost)
         if call.status == RUNNING
         else call
         for name, call in turn.calls.items()
@@ -476,6 +532,7 @@ LANE_FACTS: dict[type, Step] = {
     r.ToolInterrupted: tool_interrupted,
     r.LaneTakenOver: lane_taken_over,
     r.LaneBlocked: lane_blocked,
+    **LANE_RULES,
 }
 
 TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {
@@ -484,6 +541,7 @@ TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {
     r.StepFailed: step_failed,
     r.ModelStarted: model_started,
     r.ModelRetrying: model_retrying,
+    r.ModelSwitched: model_switched,
     r.MessageDelta: message_delta,
     r.ReasoningDelta: reasoning_delta,
     r.MessageAborted: message_aborted,
@@ -496,4 +554,5 @@ TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {
     r.ToolFailed: tool_failed,
     r.ToolDenied: tool_denied,
     **WAITS,
+    **TURN_RULES,
 }

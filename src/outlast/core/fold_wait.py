@@ -16,7 +16,7 @@ from outlast.core.lane import OpenRequest, RemoteChild, Turn, UnsentAnswer
 from outlast.core.name import args_digest
 
 WITHDRAWN = '{"withdrawn":true}'
-"""What a wait came to that the tool itself gave up: if it is asked for again, it is asked anew."""
+"""The outcome of a wait that the tool itself gave up: asked for again, it is asked anew."""
 
 
 def remember(turn: Turn, call_id: str, name: str, value: str) -> Turn:

@@ -1,4 +1,4 @@
-"""What a commit's records mean for the indexes that stores keep beside the log.
+"""Derives from a commit's records the indexes that stores keep beside the log.
 
 Owns the derivation of every index, used while committing and by `outlast verify`, which builds
 the indexes anew from the log and compares. Refuses to know how a store keeps them.
@@ -12,6 +12,7 @@ from msgspec import Struct
 from outlast.core import record as r
 from outlast.core.lane import Lane, Status
 from outlast.core.record import AnyRecord, Failure
+from outlast.core.slice import STATE_RECORDS
 
 
 class DeliveryChange(Struct, frozen=True, gc=False):
@@ -137,7 +138,7 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
                 tokens=(*found.tokens, e.token) if e.token else found.tokens,
                 revoked=(*found.revoked, *e.revoked),
             )
-        case r.StateChanged():
+        case r.StateChanged() | r.StateRolledBack():
             return replace(found, changes_slices=True)
     return replace(found, over=_OVER[kind], failure=None, clears_failure=True)
 
@@ -171,6 +172,7 @@ _INDEXED = frozenset(
         r.SubagentFailed,
         r.SessionRekeyed,
         r.StateChanged,
+        r.StateRolledBack,
         *_OVER,
     }
 )
@@ -191,6 +193,7 @@ _NO_PROGRESS = frozenset(
         r.MessageDelta,
         r.ReasoningDelta,
         r.MessageAborted,
+        r.FeedbackSkipped,
         r.ToolStarted,
         r.ToolProgress,
         r.ToolEmitted,
@@ -202,7 +205,7 @@ _NO_PROGRESS = frozenset(
 def makes_progress(records: Iterable[AnyRecord]) -> bool:
     """Say whether something has come to its end: a lane's owner that gets so far is not lost.
 
-    What a failed turn leaves has come to its end by failing.
+    The end of a failed turn is no progress: its records end because it failed.
     """
     kinds = {type(record) for record in records}
     return r.TurnFailed not in kinds and not kinds <= _NO_PROGRESS
@@ -215,7 +218,7 @@ def end_offset(records: Sequence[AnyRecord], first: int) -> int:
 
 def change_offset(records: Sequence[AnyRecord], first: int) -> int:
     """Return where in the log the last record stands that changes slices."""
-    places = (place for place, record in enumerate(records) if type(record) is r.StateChanged)
+    places = (place for place, record in enumerate(records) if isinstance(record, STATE_RECORDS))
     return first + max(places)
 
 

@@ -6,6 +6,7 @@ says what a refusal means.
 """
 
 import json
+import re
 from itertools import accumulate
 from typing import Any
 
@@ -14,6 +15,11 @@ from msgspec import Struct
 
 MAX_VALUES = 50_000
 MAX_DEPTH = 100
+
+LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**64 - 1
+"""Beyond 64 bits readers of JSON disagree: some round, some refuse, some take it for no end."""
+
+_long_number = re.compile(rb"[0-9]{19}")
 
 BRACKETS = b"[]{}"
 OTHERS = bytes(set(range(256)) - set(BRACKETS))
@@ -64,7 +70,8 @@ def is_deep(text: str) -> bool:
 def read_json(raw: bytes) -> Any:
     """Return JSON as a value: whole, in UTF-8, of bounded size, every name once in its object.
 
-    Raises JsonRefused if it is anything else.
+    Raises JsonRefused if it is anything else, or has a number that readers disagree on. This is the
+    one rule for all that comes from outside: bodies, arguments, answers, callbacks, channels.
     """
     measured = outline(raw)
     if measured.depth > MAX_DEPTH:
@@ -75,6 +82,16 @@ def read_json(raw: bytes) -> Any:
         raise JsonRefused(str(error)) from None
     if measured.names != names_in(value):
         raise JsonRefused(repeated_name(raw))
+    if _long_number.search(raw):
+        check_integers(value)
+    return value
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Return JSON that has to be an object, by the same rule."""
+    value = read_json(raw)
+    if not isinstance(value, dict):
+        raise JsonRefused(f"it is {type_name(value)}, and an object is wanted")
     return value
 
 
@@ -90,6 +107,28 @@ def parse_json(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise JsonRefused(f"it is no JSON with finite numbers: {error}") from None
+
+
+def check_integers(value: Any) -> None:
+    """Raise JsonRefused if a value holds an integer of more than 64 bits."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+        elif isinstance(each, int) and not LEAST_INTEGER <= each <= MOST_INTEGER:
+            raise JsonRefused(
+                "it has an integer of more than 64 bits, which readers of JSON disagree on: write"
+                " it as a text, or as a decimal number such as 1e30"
+            )
+
+
+def type_name(value: Any) -> str:
+    """Return what JSON calls a value."""
+    names = {bool: "a truth value", str: "a text", list: "a list", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 def value_or_text(text: str) -> Any:

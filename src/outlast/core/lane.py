@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from outlast.core.record import DeliveryResult, Failure, IdempotencyKey, Parent, Tokens
 
-FOLD = 2
+FOLD = 4
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -30,11 +30,20 @@ ModelStatus = Literal["running", "cut", "retry"]
 Partial = Literal["", "text", "reasoning", "broken"]
 """The partial answer of a model call that was cut off: only `text` can be continued."""
 
+Completion = Literal["", "accepted", "refused"]
+"""What the completion checkers say to the answer of the open step; nothing, if not asked yet."""
+
 TurnResult = Literal["completed", "failed", "cancelled"]
 SessionEnd = Literal["", "completed", "failed", "ended"]
 SessionMode = Literal["conversation", "task"]
 Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
 """How a session, or a lane of one, stands."""
+OpenStatus = Literal["running", "queued", "waiting", "sleeping"]
+"""Those of a lane in which something can be stopped."""
+Wait = Literal[
+    "request", "authorization", "children", "callback", "timer", "provider", "limit", "key"
+]
+"""What a lane at rest within a turn waits for."""
 
 RUNNING: Final = "running"
 CUT: Final = "cut"
@@ -42,6 +51,10 @@ PROVIDER: Final = "provider"
 """What a lane waits for while its model cannot be had."""
 UNSTORABLE = "unstorable"
 """Why a call's outcome is unknown: what it returned cannot be written down."""
+MISMATCH = "mismatch"
+"""Why a call's outcome is unknown: it ran, and returned something else than it says it returns."""
+UNKEPT = (UNSTORABLE, MISMATCH)
+"""It was run, and would come to the same again."""
 UNDONE = "undone"
 """Why a call left nothing: its transaction was rolled back."""
 CONTENDED = "contended"
@@ -77,23 +90,39 @@ class QueuedDelivery(Struct, frozen=True, gc=False, omit_defaults=True):
     retry: bool = False
     deadline: int = 0
     principal: str = ""
+    traceparent: str = ""
 
 
 class ArrivedCancel(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A wish to stop: the named turn, or what is at the head of the queue; `ends` the session."""
+    """A wish to stop: the named turn or message, or the head of the queue; `ends` the session."""
 
     delivery_id: str
     offset: int = 0
     reason: str = ""
     turn: str = ""
     ends: bool = False
+    message: str = ""
+
+
+class UnavailableModel(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A model that could not be had for the open call; `retry_at` is its own wish, if it has one.
+
+    `blocked`: that does not pass by itself.
+    """
+
+    name: str
+    error: Failure
+    blocked: bool = False
+    retry_at: int = 0
 
 
 class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open model call of a step.
 
-    `lost` counts attempts that ended without an outcome, `failed` those that ended with a
-    failure, the first of them at `failing_since`. `parked`: the lane waits for the provider.
+    `asked` is the name of the model. `lost` counts attempts that ended without an outcome,
+    `failed` those that it failed, the first failure of all being at `failing_since`. `parked`: the
+    lane waits for the provider. `kept` are the attempts whose partial answers are to be continued,
+    and `unavailable` the models that could not be had, where the agent has several.
     """
 
     call_id: str
@@ -105,6 +134,14 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     failing_since: int = 0
     not_before: int = 0
     parked: bool = False
+    asked: str = ""
+    kept: tuple[int, ...] = ()
+    unavailable: tuple[UnavailableModel, ...] = ()
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a model other than the one asked last may be had again by itself."""
+        return any(not each.blocked and each.name != self.asked for each in self.unavailable)
 
 
 class Outage(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -124,8 +161,9 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     `timers` when some of them are over by themselves. `unused` are the answers that it had not
     asked for when it stopped; `unstable` counts how often in a row it was woken by such.
     `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
-    last attempt failed, after which another is due. `by` and `request` are the principal who
-    allowed it and the request that was answered.
+    last attempt failed, after which another is due. `why` says more of the `reason` for which it
+    was cut off. `by` and `request` are the principal who allowed it and the request that was
+    answered.
     """
 
     call_id: str
@@ -141,6 +179,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     lost: int = 0
     failed: int = 0
     reason: str = ""
+    why: str = ""
     due_at: int = 0
     waits_for: tuple[str, ...] = ()
     woken_by: str = ""
@@ -251,6 +290,13 @@ class StoppingTurn(Struct, frozen=True, gc=False, omit_defaults=True):
     structural: bool = False
 
 
+class FeedbackMark(Struct, frozen=True, gc=False, omit_defaults=True):
+    """When a feedback provider had its last say: after so many calls of the lane, and `since`."""
+
+    calls: int = 0
+    since: int = 0
+
+
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open turn.
 
@@ -258,6 +304,10 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     with, `senders` are whose messages it is about, and `corrections` counts what the model was
     asked to correct, `misfit` being whether that is its last answer. `handed_back`: its owner has
     given it up, and no other has taken it yet. `is_recovering`: an owner crashed during it.
+    `fallback` names the model that it has moved on to; else it asks the agent's first.
+    It `began` then, and `ended` counts its tool calls that have an outcome. `heard` are the
+    feedback providers that had their say in the open step; `refusals` counts the answers that the
+    completion checkers did not let pass, those in `objectors` being who refused the last.
     """
 
     id: str
@@ -280,6 +330,13 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     senders: tuple[str, ...] = ()
     handed_back: bool = False
     is_recovering: bool = False
+    fallback: str = ""
+    began: int = 0
+    ended: int = 0
+    heard: tuple[str, ...] = ()
+    completion: Completion = ""
+    refusals: int = 0
+    objectors: tuple[str, ...] = ()
 
     def with_remote(self, request_id: str, **changes: object) -> Turn:
         """Return the turn with one of its remote children changed."""
@@ -320,6 +377,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     `blocked` says why the open turn, or the next one, can only fail.
     `outage` outlives its turn: a message behind it does not make the provider's time begin anew.
     One that comes when the lane has come to rest does.
+    `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
+    had its last say.
     """
 
     session: str
@@ -347,6 +406,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     usage: Tokens = Tokens()
     blocked: Failure | None = None
     outage: Outage | None = None
+    ended: int = 0
+    feedback: Mapping[str, FeedbackMark] = {}
 
     @property
     def depth(self) -> int:

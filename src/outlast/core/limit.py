@@ -1,4 +1,4 @@
-"""How many calls may run at once, and how many may begin in a while.
+"""Limits on calls: how many run at once, and how many begin within a span of time.
 
 A rate is kept as one number, the instant up to which starts are paid for: each start pays for
 `per / rate` more, and may begin as long as no more than `per` is paid for in advance. So a burst
@@ -55,6 +55,7 @@ CALL_ENDS = frozenset(
         r.RequestOpened,
         r.MessageCompleted,
         r.ModelRetrying,
+        r.ModelSwitched,
         r.ProviderUnavailable,
         r.ProviderStillUnavailable,
     }

@@ -141,7 +141,7 @@ def content_of(message: Said) -> Content:
 
 def part_of(item: SaidPart) -> Text | Image | File:
     if isinstance(item, str):
-        return Text(plain("a message", item))
+        return Text(str.__str__(item))
     if isinstance(item, Text | Image | File):
         return checked_part(item)
     raise InvalidMessage(
@@ -160,7 +160,11 @@ def checked_part(part: Text | Image | File) -> Text | Image | File:
             raise InvalidMessage(
                 f"{type(part).__name__}({name}=…) takes {kind.__name__}, not {type(value).__name__}"
             )
-        if (kept := plain(f"{type(part).__name__}({name}=…)", value)) is not value:
+        if name == "text":
+            kept: Any = str.__str__(value)  # its size is counted next, which tells the rest
+        else:
+            kept = plain(f"{type(part).__name__}({name}=…)", value)
+        if kept is not value:
             part = replace(part, **{name: kept})
     if not isinstance(part, Text) and bool(part.data) == bool(part.url):
         given = "both" if part.data else "neither"
@@ -171,10 +175,7 @@ def checked_part(part: Text | Image | File) -> Text | Image | File:
 
 
 def plain(what: str, value: str | bytes) -> Any:
-    """Return a text or bytes as a log can keep them: of no subclass, and no halves of characters.
-
-    A message is looked at here, once; what is written later is known to be storable.
-    """
+    """Return a text or bytes as a log can keep them: of no subclass, no halves of characters."""
     if isinstance(value, bytes):
         return bytes(value)
     if not value.isascii():
@@ -203,6 +204,23 @@ def check_text(what: str, value: Any) -> str:
 
 
 def size_of(part: Text | Image | File) -> int:
-    if isinstance(part, Text):
-        return len(part.text.encode(errors="surrogatepass"))
-    return len(part.data) + len(part.url)
+    """Return how many bytes a part has. Raises NotEncodable if its text holds half a character."""
+    if not isinstance(part, Text):
+        return len(part.data) + len(part.url)
+    if part.text.isascii():
+        return len(part.text)
+    try:
+        return len(part.text.encode())
+    except UnicodeEncodeError as error:
+        raise NotEncodable(f"a message's text cannot be stored: {error}") from error
+
+
+def storable(text: str) -> str:
+    """Return a text without the halves of characters that a provider or an error may hold."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text

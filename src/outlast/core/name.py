@@ -1,4 +1,4 @@
-"""How things inside a session are named: the same log gives the same names.
+"""The names of things inside a session: the same log gives the same names.
 
 A turn is `t3`, its second step's model call `t3.s2`, the first tool call of that
 step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than

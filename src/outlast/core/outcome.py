@@ -36,6 +36,7 @@ from outlast.core.request import (
     close_opened,
     close_requests,
     expire,
+    given_up,
     pass_on,
     refuse,
     take,
@@ -43,6 +44,8 @@ from outlast.core.request import (
 from outlast.core.result import (
     Answered,
     ChildContact,
+    CompletionChecked,
+    FeedbackCollected,
     Interrupted,
     ModelFailed,
     NewAuthorization,
@@ -55,8 +58,9 @@ from outlast.core.result import (
     TurnStopped,
     Usage,
 )
+from outlast.core.rule import completion_checked, feedback_collected
+from outlast.core.slice import EMPTY, Slices, is_granted
 from outlast.core.unstable_wait import UNSTABLE_WAIT, count_unstable, excerpt
-from outlast.core.view import EMPTY, Slices, is_granted
 
 FINAL = ("RETRY", UNSTABLE_WAIT)
 """Codes of failures after which a call is not tried again by itself, as it is."""
@@ -97,7 +101,7 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case CompleteTurn():
             return turn_completes(turn_of(lane), action)
         case FailTurn() if action.delivery:
-            return [turn_starts(action, now)]
+            return [turn_starts(lane, action, now)]
         case CancelTurn() | FailTurn():
             return stop_opens(lane, turn_of(lane), action)
         case CompleteSession():
@@ -119,28 +123,35 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     if action.running:
         return
     if action.delivery:
-        yield turn_starts(action, now)
+        yield turn_starts(lane, action, now)
     if action.attempt == 1:
         if action.step > 1:
             yield r.StepCompleted(turn=action.turn, step=action.step - 1)
         for delivery_id in action.joins:
             yield r.DeliveryJoined(delivery_id=delivery_id, turn=action.turn)
         yield r.StepStarted(turn=action.turn, step=action.step)
+    for attempt in action.drops:
+        yield r.MessageAborted(call_id=action.call_id, attempt=attempt)
     if action.aborts:
         yield r.MessageAborted(call_id=action.call_id, attempt=action.aborts, kept=action.keeps)
-    yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt)
+    yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt, model=action.model)
 
 
-def turn_starts(action: CallModel | FailTurn, now: int) -> AnyRecord:
+def turn_starts(lane: Lane, action: CallModel | FailTurn, now: int) -> AnyRecord:
+    queued = (each for each in lane.queue if each.delivery_id == action.delivery)
     return r.TurnStarted(
-        turn=action.turn, delivery_id=action.delivery, since=now, retries=action.retries
+        turn=action.turn,
+        delivery_id=action.delivery,
+        since=now,
+        retries=action.retries,
+        traceparent=next((each.traceparent for each in queued), ""),
     )
 
 
 def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
     for call_id in action.report:
         call = turn.calls[call_id]
-        yield r.ToolInterrupted(call_id=call_id, attempt=call.attempt, reason=call.reason)
+        yield given_up(call)
         yield from close_opened(lane, call_id)
     for start in action.start:
         for name in start.fired:
@@ -242,6 +253,10 @@ def _outcome(
             return model_failed(lane, turn, result, policy, now)
         case TurnStopped():
             return stopped(lane, turn, action, result, policy, now)
+        case FeedbackCollected():
+            return feedback_collected(turn, result, now)
+        case CompletionChecked():
+            return [completion_checked(turn, result)]
         case _:
             return tool_ended(lane, turn.calls[result.call_id], result, policy, now)
 
@@ -284,9 +299,8 @@ def answered(
             changed=wanted.changed,
         )
         if wanted.denied:
-            yield r.ToolDenied(
-                call_id=wanted.call_id, reason=wanted.denied, principal=f"hook:{wanted.decided_by}"
-            )
+            by = f"policy:{wanted.policy}" if wanted.policy else f"hook:{wanted.decided_by}"
+            yield r.ToolDenied(call_id=wanted.call_id, reason=wanted.denied, principal=by)
         elif wanted.refusal:
             yield r.ToolFailed(call_id=wanted.call_id, attempt=0, error=wanted.refusal)
         elif wanted.output:
@@ -329,10 +343,35 @@ def model_failed(
 def tried_again(
     lane: Lane, model: ModelCall, result: ModelFailed, policy: Policy, now: int
 ) -> AnyRecord:
-    """Say when the model is asked again: a few times in this worker, then the lane parks."""
+    """Say who is asked again, and when.
+
+    The same model a few times in this worker; then the agent's other models, each as often; then
+    the lane parks, and they are asked in turn.
+    """
     blocked = result.kind == "blocked"
     since = model.failing_since or now
-    not_before = now + (result.retry_after or result.backoff)
+    if not lane.outage and is_tried_soon(model, result, policy):
+        return r.ModelRetrying(
+            call_id=model.call_id,
+            attempt=model.attempt,
+            error=result.error,
+            not_before=now + (result.retry_after or result.backoff),
+            since=since,
+        )
+    asked = policy.model(model.asked)
+    if further := untried_model(model, asked, policy):
+        return r.ModelSwitched(
+            call_id=model.call_id,
+            attempt=model.attempt,
+            left=asked,
+            model=further,
+            error=result.error,
+            since=since,
+            blocked=blocked,
+            asked=result.is_asked,
+            retry_at=retry_at(result, now),
+        )
+    next_model, not_before = next_try(model, asked, result, policy, now)
     if lane.outage:
         return r.ProviderStillUnavailable(
             call_id=model.call_id,
@@ -342,14 +381,9 @@ def tried_again(
             blocked=blocked,
             asked=result.is_asked,
             in_line=result.is_away,
-        )
-    if is_tried_soon(model, result, policy):
-        return r.ModelRetrying(
-            call_id=model.call_id,
-            attempt=model.attempt,
-            error=result.error,
-            not_before=not_before,
-            since=since,
+            model=asked,
+            next_model=next_model,
+            retry_at=retry_at(result, now),
         )
     return r.ProviderUnavailable(
         call_id=model.call_id,
@@ -360,6 +394,9 @@ def tried_again(
         blocked=blocked,
         asked=result.is_asked,
         in_line=result.is_away,
+        model=asked,
+        next_model=next_model,
+        retry_at=retry_at(result, now),
     )
 
 
@@ -370,6 +407,57 @@ def is_tried_soon(model: ModelCall, failed: ModelFailed, policy: Policy) -> bool
     return model.failed + 1 < policy.max_attempts
 
 
+def untried_model(model: ModelCall, asked: str, policy: Policy) -> str:
+    """Return the next of the agent's models that this call has not given up, if there is one."""
+    tried = {each.name for each in model.unavailable}
+    return next((name for name in policy.models_after(asked) if name not in tried), "")
+
+
+def next_try(
+    model: ModelCall, asked: str, result: ModelFailed, policy: Policy, now: int
+) -> tuple[str, int]:
+    """Return which model a lane that parks asks next, if there are several, and when.
+
+    They take turns; one that is to be left alone for longer is passed over.
+    """
+    if not (others := policy.models_after(asked)):
+        return "", now + (result.retry_after or result.backoff)
+    # In a provider's line its own pause holds, and says nothing of the others.
+    soonest = now if result.is_away else now + result.backoff
+    due = {each.name: each.retry_at for each in model.unavailable}
+    due[asked] = retry_at(result, now)
+    due = {name: max(soonest, due.get(name, 0)) for name in (*others, asked)}
+    following = min(due, key=due.__getitem__)  # the first of those that are due at the same time
+    return following, due[following]
+
+
+def retry_at(failed: ModelFailed, now: int) -> int:
+    """Return when a provider may be asked again, as it says itself or as its breaker does."""
+    pause = failed.retry_after or (failed.backoff if failed.is_away else 0)
+    return now + pause if pause else 0
+
+
+def moves_on(lane: Lane, policy: Policy, model: str, now: int) -> AnyRecord:
+    """Have a parked lane ask another model than the one whose provider it waits for."""
+    assert lane.turn is not None
+    assert lane.turn.model is not None
+    assert lane.outage is not None
+    call, awaited = lane.turn.model, policy.model(lane.turn.fallback)
+    away = next((each for each in call.unavailable if each.name == awaited), None)
+    return r.ProviderStillUnavailable(
+        call_id=call.call_id,
+        attempt=call.attempt,
+        error=away.error if away else lane.outage.error,
+        not_before=now,
+        blocked=away.blocked if away else lane.outage.blocked,
+        asked=False,
+        in_line=True,
+        model=awaited,
+        next_model=model,
+        retry_at=away.retry_at if away else 0,
+    )
+
+
 def provider_answers(lane: Lane, turn: Turn, now: int) -> Iterator[AnyRecord]:
     """Say that the provider is back, if it had been away."""
     if lane.outage and turn.model:
@@ -378,6 +466,7 @@ def provider_answers(lane: Lane, turn: Turn, now: int) -> Iterator[AnyRecord]:
             attempt=turn.model.attempt,
             since=lane.outage.since,
             attempts=lane.outage.attempts,
+            model=turn.model.asked,
         )
         if lane.waiting:
             yield r.SessionResumed(since=now)
@@ -418,7 +507,11 @@ def tool_ended(
         case Interrupted():
             final = end.final or policy.tool(call.tool).on_interrupt == "report"
             yield r.ToolInterrupted(
-                call_id=call.call_id, attempt=call.attempt, reason=end.reason, final=final
+                call_id=call.call_id,
+                attempt=call.attempt,
+                reason=end.reason,
+                final=final,
+                why=end.why,
             )
             if final:
                 yield from close_opened(lane, call.call_id)
@@ -495,34 +588,43 @@ def stopped(
 ) -> Iterator[AnyRecord]:
     """Give every call of the turn an outcome, then end the turn."""
     ended = {end.call_id: end for end in result.ends}
-    if turn.model and turn.model.partial:
-        # A failed turn drops it: a retry of the turn begins the answer anew.
-        model, kept = turn.model, isinstance(action, CancelTurn)
-        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=kept)
+    if turn.model:
+        yield from answer_stops(turn.model, kept=isinstance(action, CancelTurn))
     for call in turn.calls.values():
         end = ended.get(call.call_id)
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
             yield from tool_ended(lane, call, end, NO_RETRIES, now)
         elif not call.is_done:
-            yield call_stopped(call, end.reason if isinstance(end, Interrupted) else "")
+            yield call_stopped(call, end if isinstance(end, Interrupted) else None)
             # It may have gone on for a while after the turn's requests were closed.
             yield from close_opened(lane, call.call_id)
     yield from turn_ends(turn, action)
 
 
+def answer_stops(model: ModelCall, kept: bool) -> Iterator[AnyRecord]:
+    """Keep what was said of an answer, or drop all of it, as a failed turn does.
+
+    A retry of the turn begins the answer anew, perhaps with another model.
+    """
+    for attempt in () if kept else model.kept:
+        yield r.MessageAborted(call_id=model.call_id, attempt=attempt)
+    if model.partial:
+        yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt, kept=kept)
+
+
 NO_RETRIES = Policy()
 
 
-def call_stopped(call: OpenCall, why: str = "") -> AnyRecord:
+def call_stopped(call: OpenCall, end: Interrupted | None = None) -> AnyRecord:
     """Give an outcome to a call of a stopped turn; one that has begun may have had an effect.
 
-    `why` says what a run of it was interrupted for that came to its end meanwhile.
+    `end` is that of a run of it which came to its end meanwhile.
     """
     error = call.failure if call.attempt else NOT_RUN
     if error:
         return r.ToolFailed(call_id=call.call_id, attempt=call.attempt, error=error)
-    reason = why or call.reason or "cancelled"
-    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason)
+    reason, why = (end.reason, end.why) if end else (call.reason or "cancelled", call.why)
+    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=reason, why=why)
 
 
 def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:

@@ -22,9 +22,9 @@ HOUR = 60 * MINUTE
 class ToolPolicy(Struct, frozen=True, gc=False):
     """A tool's policy: what an interruption means for it, and how often it is tried.
 
-    A human has `answer_timeout` to say whether it may run (0: any time); what becomes of it if
-    nobody does, `on_expiry` says: the call is denied, or the turn fails. Of a `restricted` one
-    not everybody may say so. A `readonly` tool has no effect that the log must know of before.
+    A human has `answer_timeout` to say whether it may run (0: any time). After that `on_expiry`
+    says whether the call is denied or the turn fails. A `restricted` tool has approvers of its own.
+    A `readonly` tool has no effect that the log must know of before.
     """
 
     on_interrupt: Interruption = "report"
@@ -35,11 +35,21 @@ class ToolPolicy(Struct, frozen=True, gc=False):
     readonly: bool = False
 
 
+class FeedbackTrigger(Struct, frozen=True, gc=False):
+    """When a feedback provider is due: every so many tool calls or milliseconds; 0 is never."""
+
+    name: str
+    calls: int = 0
+    span: int = 0
+
+
 class Policy(Struct, frozen=True, gc=False):
     """How an agent goes about its turns; at most `at_once` lanes at the same time, if not 0.
 
     A provider that asks to be left alone for up to `longest_sleep` is waited for in the worker; for
-    longer, or after `max_attempts`, the lane parks, for `provider_patience` in all.
+    longer, or after `max_attempts`, the next of its `models` is asked, by name in the order of
+    preference; where none is left the lane parks, for `provider_patience` in all. An answer that
+    one of the `checkers` refuses is sent back to the model `max_refusals` times.
     """
 
     on_busy: OnBusy = "queue"
@@ -51,13 +61,26 @@ class Policy(Struct, frozen=True, gc=False):
     max_attempts: int = 4
     longest_sleep: int = 5 * SECOND
     provider_patience: int = 24 * HOUR
+    models: tuple[str, ...] = ()
     typed: bool = False
     at_once: int = 0
     tools: Mapping[str, ToolPolicy] = {}
+    feedback: tuple[FeedbackTrigger, ...] = ()
+    checkers: tuple[str, ...] = ()
+    max_refusals: int = 3
 
     def tool(self, name: str) -> ToolPolicy:
         """Return the tool's policy; a tool that is gone from the code is treated with care."""
         return self.tools.get(name, UNKNOWN_TOOL)
+
+    def model(self, name: str) -> str:
+        """Return the model to ask: the one of that name, or the first where the code has it not."""
+        return name if name in self.models else next(iter(self.models), "")
+
+    def models_after(self, name: str) -> tuple[str, ...]:
+        """Return the other models in the order in which they are asked: round and round."""
+        place = self.models.index(name) if name in self.models else 0
+        return (*self.models[place + 1 :], *self.models[:place])
 
 
 UNKNOWN_TOOL = ToolPolicy()

@@ -18,10 +18,11 @@ FORMAT = 1
 
 
 class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Why something did not succeed: a stable code and a sentence."""
+    """Why something did not succeed: a stable code, a sentence, a hint of what to do."""
 
     code: str
     message: str
+    hint: str = ""
 
 
 class Tokens(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -135,12 +136,16 @@ class SessionRekeyed(Record, frozen=True, kw_only=True, tag="session.rekeyed"):
 
 
 class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
-    """A delivery was taken up. `retries` names the failed turn that this one tries again."""
+    """A delivery was taken up. `retries` names the failed turn that this one tries again.
+
+    `traceparent` is the delivery's: whoever adds the turn's span has it at hand.
+    """
 
     turn: str
     delivery_id: str
     since: int
     retries: str = ""
+    traceparent: str = ""
 
 
 class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
@@ -205,7 +210,10 @@ class StepFailed(Record, frozen=True, kw_only=True, tag="step.failed"):
 
 
 class DeliveryQueued(Record, frozen=True, kw_only=True, tag="delivery.queued"):
-    """Something arrived for the lane: a `message`, a `retry` of a failed turn, or a `reply`."""
+    """Something arrived for the lane: a `message`, a `retry` of a failed turn, or a `reply`.
+
+    `traceparent` is the span in which it was sent, as W3C has it.
+    """
 
     delivery_id: str
     kind: str = "message"
@@ -216,6 +224,7 @@ class DeliveryQueued(Record, frozen=True, kw_only=True, tag="delivery.queued"):
     text: str = ""
     args: str = ""
     deadline_at: int = 0
+    traceparent: str = ""
 
 
 class DeliveryJoined(Record, frozen=True, kw_only=True, tag="delivery.joined"):
@@ -234,11 +243,16 @@ class DeliverySettled(Record, frozen=True, kw_only=True, tag="delivery.settled")
 
 
 class CancelRequested(Record, frozen=True, kw_only=True, tag="cancel.requested"):
-    """The open turn is to be stopped, or with `ends` the whole session."""
+    """The open turn is to be stopped, or with `ends` the whole session.
+
+    A `turn` or a `message` that is named is stopped, and nothing else: a message whether it is
+    queued next or its turn has begun.
+    """
 
     delivery_id: str
     reason: str = ""
     turn: str = ""
+    message: str = ""
     ends: bool = False
     principal: str = ""
 
@@ -259,10 +273,13 @@ class RequestRelayed(Record, frozen=True, kw_only=True, tag="request.relayed"):
 
 
 class ModelStarted(Record, frozen=True, kw_only=True, tag="model.started"):
+    """A model may have been asked: the one of that name."""
+
     internal: ClassVar[bool] = True
 
     call_id: str
     attempt: int
+    model: str = ""
 
 
 class ModelRetrying(Record, frozen=True, kw_only=True, tag="model.retrying"):
@@ -278,13 +295,33 @@ class ModelRetrying(Record, frozen=True, kw_only=True, tag="model.retrying"):
     since: int = 0
 
 
-class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unavailable"):
-    """The model cannot be had for now: the lane waits and tries again from time to time.
+class ModelSwitched(Record, frozen=True, kw_only=True, tag="model.switched"):
+    """A model cannot be had for now, and another is asked in its place, from the beginning.
 
-    Said once, however often it is tried before the model answers. `blocked`: time alone will not
-    mend it (a rejected key, a model that is not there), somebody has to. Not `asked`: the error is
-    what other sessions were told, and this attempt was spared. `in_line`: it is tried again when
-    its turn in the provider's line has come; the first in line asks at `not_before`.
+    `left` is the one that failed by `error`, `model` the one that the turn goes on with. `since`,
+    `blocked`, `asked` and `retry_at` as in `ProviderUnavailable`.
+    """
+
+    call_id: str
+    attempt: int
+    left: str
+    model: str
+    error: Failure
+    since: int
+    blocked: bool = False
+    asked: bool = True
+    retry_at: int = 0
+
+
+class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unavailable"):
+    """No model can be had for now: the lane waits and tries again from time to time.
+
+    Said once, however often it is tried before one answers. `model` is the one that failed last, by
+    `error`. `blocked`: time alone will not mend that (a rejected key, a model that is not there),
+    somebody has to. Not `asked`: the error is what other sessions were told, and this attempt was
+    spared. `in_line`: it is tried again when its turn in the provider's line has come; the first in
+    line asks at `not_before`. `next_model` is the one that is asked next, where the agent has
+    several, and `retry_at` when the one that failed may be asked again, if that is known.
     """
 
     call_id: str
@@ -295,10 +332,16 @@ class ProviderUnavailable(Record, frozen=True, kw_only=True, tag="provider.unava
     blocked: bool = False
     asked: bool = True
     in_line: bool = False
+    model: str = ""
+    next_model: str = ""
+    retry_at: int = 0
 
 
 class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.still_unavailable"):
-    """Another attempt failed while the model cannot be had, or was spared (not `asked`)."""
+    """Another attempt failed while no model can be had, or was spared (not `asked`).
+
+    The fields are those of `ProviderUnavailable`.
+    """
 
     internal: ClassVar[bool] = True
 
@@ -309,15 +352,19 @@ class ProviderStillUnavailable(Record, frozen=True, kw_only=True, tag="provider.
     blocked: bool = False
     asked: bool = True
     in_line: bool = False
+    model: str = ""
+    next_model: str = ""
+    retry_at: int = 0
 
 
 class ProviderAvailable(Record, frozen=True, kw_only=True, tag="provider.available"):
-    """The provider answers again, after `attempts` that failed since `since`."""
+    """A provider answers again, that of `model`, after `attempts` that failed since `since`."""
 
     call_id: str
     attempt: int
     since: int
     attempts: int
+    model: str = ""
 
 
 class MessageDelta(Record, frozen=True, kw_only=True, tag="message.delta"):
@@ -354,7 +401,10 @@ class MessageCompleted(Record, frozen=True, kw_only=True, tag="message.completed
 
 
 class MessageAborted(Record, frozen=True, kw_only=True, tag="message.aborted"):
-    """The answer of that attempt ended early: `kept` as a partial answer, or to be dropped."""
+    """The answer of that attempt ended early: `kept` as a partial answer, or to be dropped.
+
+    One that was kept is dropped later, by another such record, if another model begins anew.
+    """
 
     call_id: str
     attempt: int
@@ -377,6 +427,56 @@ class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     details: dict[str, int] = {}
+
+
+# Rules
+
+
+class FeedbackGiven(Record, frozen=True, kw_only=True, tag="feedback.given"):
+    """A feedback provider has something to say, which the model is told with its next request.
+
+    Its calls and its time count anew `since` then.
+    """
+
+    turn: str
+    step: int
+    name: str
+    text: str
+    since: int
+
+
+class FeedbackSkipped(Record, frozen=True, kw_only=True, tag="feedback.skipped"):
+    """A feedback provider was due, and had nothing to say, or failed for `error`."""
+
+    internal: ClassVar[bool] = True
+
+    turn: str
+    step: int
+    name: str
+    since: int
+    error: Failure | None = None
+
+
+class CompletionAccepted(Record, frozen=True, kw_only=True, tag="completion.accepted"):
+    """No completion checker has anything against the end of the turn with this answer."""
+
+    internal: ClassVar[bool] = True
+
+    turn: str
+    step: int
+    checkers: tuple[str, ...]
+
+
+class CompletionRefused(Record, frozen=True, kw_only=True, tag="completion.refused"):
+    """The turn may not end with this answer: `reasons` says by checker what is missing.
+
+    It is the refusal of that `number` in the turn; the model is told, and makes another step.
+    """
+
+    turn: str
+    step: int
+    reasons: dict[str, str]
+    number: int
 
 
 # Tool calls
@@ -477,13 +577,15 @@ class ToolFailed(Record, frozen=True, kw_only=True, tag="tool.failed"):
 class ToolInterrupted(Record, frozen=True, kw_only=True, tag="tool.interrupted"):
     """Its outcome is unknown: it may have happened.
 
-    `reason`: crash, stopped, timeout, cancelled, unstorable, undone, contended, unreconciled.
+    `reason`: crash, stopped, timeout, cancelled, unstorable, mismatch, undone, contended,
+    unreconciled. `why` says which value could not be kept, and for what.
     """
 
     call_id: str
     attempt: int
     reason: str
     final: bool = True
+    why: str = ""
 
 
 class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
@@ -699,14 +801,38 @@ class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
 # State and ownership
 
 
+class SliceValue(Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """A value of a slice: JSON text, and the version of the schema in which it was written."""
+
+    text: str
+    version: int = 1
+
+
 class StateChanged(Record, frozen=True, kw_only=True, tag="state.changed"):
-    """A slice was `put` or appended to; `value` is JSON text."""
+    """A slice has other `values` now: JSON texts, written in that `version` of its schema.
+
+    `op`: they are all that it has (`put`), follow those before (`append`), or are in the place of
+    `drop` others from `at` on (`splice`). A `log` is only ever added to.
+    """
 
     internal: ClassVar[bool] = True
 
     slice: str
     op: str
-    value: str
+    values: tuple[str, ...] = ()
+    at: int = 0
+    drop: int = 0
+    version: int = 1
+    log: bool = False
+
+
+class StateRolledBack(Record, frozen=True, kw_only=True, tag="state.rolled_back"):
+    """These slices, of all lanes, are again as they were; with `reset`, as in the beginning."""
+
+    internal: ClassVar[bool] = True
+
+    slices: dict[str, tuple[SliceValue, ...]] = {}
+    reset: bool = False
 
 
 class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
@@ -757,6 +883,7 @@ AnyRecord = (
     | RequestRelayed
     | ModelStarted
     | ModelRetrying
+    | ModelSwitched
     | ProviderUnavailable
     | ProviderStillUnavailable
     | ProviderAvailable
@@ -766,6 +893,10 @@ AnyRecord = (
     | MessageAborted
     | ReasoningCompleted
     | UsageRecorded
+    | FeedbackGiven
+    | FeedbackSkipped
+    | CompletionAccepted
+    | CompletionRefused
     | ToolRequested
     | ToolStarted
     | ToolProgress
@@ -793,6 +924,7 @@ AnyRecord = (
     | SubagentCompleted
     | SubagentFailed
     | StateChanged
+    | StateRolledBack
     | LaneTakenOver
     | LaneBlocked
 )

@@ -1,9 +1,9 @@
-"""What contacting the server of a remote child comes to, as records.
+"""Writes down, as records, what came of contacting the server of a remote child.
 
 A child behind another server sends no deliveries: its server is contacted instead, when it says
-that there is news, and else after pauses that grow. What it asks is shown here as a child's of this
-app is, what it no longer asks is closed, and its end wakes the tool that waits for it. Owns that
-and the pauses. `decide.py` says when, `integration/remote` speaks to the server.
+that there is news, and else after pauses that grow. Its requests are shown here like those of a
+child in this app, requests that it has dropped are closed, and its end wakes the tool that waits
+for it. Owns that and the pauses. `decide.py` says when, `integration/remote` speaks to the server.
 """
 
 from collections.abc import Iterator

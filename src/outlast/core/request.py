@@ -1,8 +1,8 @@
-"""How requests are opened, answered, relayed, expired and closed: all as records.
+"""Opens, answers, relays, expires and closes requests: all as records.
 
-A request is a wait that somebody else ends: a human, a call from outside, a sign-in, a child.
-Refuses to know who may answer: the agent's code does (`agents/runtime`). What the records do to
-the state is in `fold_wait.py`.
+A request is a wait that is ended from outside: by a human, a call from outside, a sign-in, a child.
+Refuses to know who may answer: the agent's code does (`agents/runtime`). `fold_wait.py` folds
+the records.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,7 +17,7 @@ from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, Relayed
 from outlast.core.name import args_digest, request_name
 from outlast.core.record import AnyRecord, Failure, IdempotencyKey, Option
 from outlast.core.result import Asked, ChildEnd
-from outlast.core.view import grant
+from outlast.core.slice import grant
 
 APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
 NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")
@@ -74,6 +74,8 @@ def requesters(lane: Lane) -> tuple[str, ...]:
 
 def prompt(call: OpenCall, kind: str) -> str:
     if kind == "interrupted":
+        if call.why:
+            return f"{call.why}. What it does may have happened. What now?"
         return f"{call.tool} was interrupted and may or may not have happened. What now?"
     if call.repeats:
         return f"{call.tool} may have happened already, as {call.repeats}. Run it again?"
@@ -281,7 +283,10 @@ def after_answer(call: OpenCall, reply: ArrivedReply) -> Iterator[AnyRecord]:
 
 
 def given_up(call: OpenCall) -> AnyRecord:
-    return r.ToolInterrupted(call_id=call.call_id, attempt=call.attempt, reason=call.reason)
+    """Leave it at that: the outcome of a call that was cut off stays unknown."""
+    return r.ToolInterrupted(
+        call_id=call.call_id, attempt=call.attempt, reason=call.reason, why=call.why
+    )
 
 
 def callback_answered(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
@@ -312,7 +317,7 @@ def child_ended(
 ) -> Iterator[AnyRecord]:
     """Keep what a child came to, and wake the tool that waits for it.
 
-    What the child asked is closed, unless it has been `closed` already.
+    Requests of the child are closed, unless they are among the `closed` already.
     """
     where = {
         "request_id": request.request_id,

@@ -3,7 +3,7 @@
 Owns the types only. Executors make them (`agents/runtime`); `outcome.py` turns them into records.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,10 +19,9 @@ from outlast.core.record import (
     ReasoningDelta,
     RequestOpened,
     SessionRekeyed,
-    StateChanged,
     ToolEmitted,
 )
-from outlast.core.view import Slices, change
+from outlast.core.slice import STATE_RECORDS, Slices, StateRecord, change
 
 Asked = RequestOpened | AuthorizationRequired
 """What a child asks people for, as its own records have it."""
@@ -42,7 +41,7 @@ class RequestedCall(Struct, frozen=True, gc=False):
     """A tool call that the model asked for, looked at: is it valid, does it need approval?
 
     `decision` is what the hook `decided_by` said to it: then `changed` are its arguments, or it
-    is `denied` for a reason.
+    is `denied` for a reason. `policy` is the rule that refuses it, for the same.
     """
 
     call_id: str
@@ -56,6 +55,7 @@ class RequestedCall(Struct, frozen=True, gc=False):
     decided_by: str = ""
     changed: str = ""
     denied: str = ""
+    policy: str = ""
 
 
 class Answered(Struct, frozen=True, gc=False):
@@ -93,16 +93,23 @@ class ModelFailed(Struct, frozen=True, gc=False):
 
 
 class SliceUpdate(Struct, frozen=True, gc=False):
-    """A change of a slice that is made of its newest value, when the outcome is recorded."""
+    """A change of slices that is made of their newest values, when the outcome is recorded.
 
-    apply: Callable[[Slices], StateChanged]
+    One that is made `alone` is refused while another lane of the session has an open turn.
+    """
+
+    apply: Callable[[Slices], Sequence[StateRecord]]
+    alone: bool = False
+
+
+Change = StateRecord | SessionRekeyed | SliceUpdate
 
 
 class BufferedEffects(Struct, frozen=True, gc=False):
     """State and events that a tool buffered, to be committed with its outcome."""
 
     emitted: tuple[ToolEmitted, ...] = ()
-    changes: tuple[StateChanged | SessionRekeyed | SliceUpdate, ...] = ()
+    changes: tuple[Change, ...] = ()
 
 
 NOTHING = BufferedEffects()
@@ -127,12 +134,14 @@ class Raised(Struct, frozen=True, gc=False):
 class Interrupted(Struct, frozen=True, gc=False):
     """Its outcome is unknown. `final`: there is no way to find out.
 
-    `reason`: timeout, cancelled, unstorable, undone, contended, unreconciled.
+    `reason`: timeout, cancelled, unstorable, mismatch, undone, contended, unreconciled. `why` says
+    more, in a sentence, where there is more to say.
     """
 
     call_id: str
     reason: str
     final: bool = False
+    why: str = ""
 
 
 class Question(Struct, frozen=True, gc=False):
@@ -238,13 +247,35 @@ def is_contended(end: Returned) -> bool:
 
 def with_updates(end: Returned, slices: Slices) -> Returned:
     """Return a tool's end with its updates made of the slices as they are now."""
-    changes: list[StateChanged | SessionRekeyed] = []
+    changes: list[Change] = []
     for item in end.leftovers.changes:
-        made = item.apply(slices) if isinstance(item, SliceUpdate) else item
-        changes.append(made)
-        if isinstance(made, StateChanged):
-            slices = change(slices, made)
+        made = item.apply(slices) if isinstance(item, SliceUpdate) else (item,)
+        changes += made
+        for record in made:
+            if isinstance(record, STATE_RECORDS):
+                slices = change(slices, record)
     return replace(end, leftovers=replace(end.leftovers, changes=tuple(changes)))
+
+
+class FeedbackSaid(Struct, frozen=True, gc=False):
+    """What one feedback provider said, or why it failed."""
+
+    name: str
+    text: str = ""
+    error: Failure | None = None
+
+
+class FeedbackCollected(Struct, frozen=True, gc=False):
+    """What the feedback providers said that were due."""
+
+    said: tuple[FeedbackSaid, ...]
+
+
+class CompletionChecked(Struct, frozen=True, gc=False):
+    """What the `checkers` said to the end of a turn: `reasons` are of those that refuse it."""
+
+    checkers: tuple[str, ...]
+    reasons: dict[str, str]
 
 
 ToolEnd = Returned | Raised | Interrupted | ToolWaits
@@ -256,4 +287,12 @@ class TurnStopped(Struct, frozen=True, gc=False):
     ends: tuple[ToolEnd, ...] = ()
 
 
-Result = Answered | ModelFailed | ToolEnd | TurnStopped | ChildContact
+Result = (
+    Answered
+    | ModelFailed
+    | ToolEnd
+    | TurnStopped
+    | ChildContact
+    | FeedbackCollected
+    | CompletionChecked
+)

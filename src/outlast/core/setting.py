@@ -36,6 +36,13 @@ def count_of(what: str, value: Any, least: int = 1) -> int:
     return value
 
 
+def flag_of(what: str, value: Any) -> bool:
+    """Return True or False, if it is one of them."""
+    if not isinstance(value, bool):
+        raise InvalidDefinition(f"{what} is True or False, not {value!r}")
+    return value
+
+
 def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
     """Return a number or a timedelta as seconds; with `or_none` 0 is allowed."""
     value = value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,8 +1,8 @@
-"""The model's view and a session's slices: messages and typed state, folded from the log.
+"""The model's view: its messages, folded from the log. The session's slices are in `slice.py`.
 
 The list only grows, but for an answer that was cut off and continued: what was said of it becomes
-one message with the rest. What is in the list is never copied or changed; that keeps a step's cost
-independent of the history's length. Fed with committed records only.
+one message with the rest. Messages in the list are never copied or changed; that keeps a step's
+cost independent of the history's length. Fed with committed records only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,45 +25,19 @@ from outlast.core.message import (
     UserMessage,
     text_of,
 )
-from outlast.core.record import AnyRecord, Entry, StateChanged
-
-Slices = Mapping[str, tuple[str, ...]]
-"""The values of each slice, oldest first. A `put` leaves one, an `append` adds one."""
-
-EMPTY: Slices = {}
-
-GRANTED = "outlast:granted"
-"""The slice of what was approved for the whole session: the digests of calls."""
-
-
-def change(slices: Slices, record: StateChanged) -> Slices:
-    """Return the slices after one more change."""
-    before = slices.get(record.slice, ())
-    values = (*before, record.value) if record.op == "append" else (record.value,)
-    return {**slices, record.slice: values}
-
-
-def change_all(slices: Slices, entries: Iterable[Entry]) -> Slices:
-    for entry in entries:
-        if isinstance(entry.record, StateChanged):
-            slices = change(slices, entry.record)
-    return slices
-
-
-def grant(digest: str) -> StateChanged:
-    """Have a tool and its exact arguments approved in every lane of the session."""
-    return StateChanged(slice=GRANTED, op="append", value=f'"{digest}"')
-
-
-def is_granted(slices: Slices, digest: str) -> bool:
-    return f'"{digest}"' in slices.get(GRANTED, ())
-
+from outlast.core.record import AnyRecord, Entry
 
 GO_ON = "Your last answer was cut off. Go on exactly where it ended, without repeating any of it."
 NOT_AS_ASKED = "That is not the answer that was asked for: {why}."
+FEEDBACK = "Feedback ({name}): {text}"
+NOT_COMPLETE = "You are not done yet. Go on, and answer again when this is settled:"
 UNKNOWN = (
     "The outcome of this call is unknown: it may or may not have happened ({reason}). "
     "Do not simply make it again; find out first, or ask."
+)
+UNKEPT = (
+    "The outcome of this call is unknown, although it was run: {why}. What it does may have "
+    "happened. Do not simply make it again; find out first, or ask."
 )
 
 
@@ -74,6 +48,8 @@ class View:
         self.messages: list[Message] = []
         self.rendered: list[Any] = []
         """The client's own form of `messages`, as far as it has got: a cache."""
+        self._rendered_for = ""
+        self._attempt = 0
         self._inbox: dict[str, Content] = {}
         self._deltas: dict[int, list[str]] = {}
         self._said: set[int] = set()
@@ -82,6 +58,8 @@ class View:
         self._results: dict[str, ToolOutput] = {}
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
+        self._notes: list[str] = []
+        """What rules say to the open step; it is told behind the results of the step's calls."""
 
     def see(self, records: Iterable[AnyRecord]) -> None:
         """Take in more records."""
@@ -92,6 +70,23 @@ class View:
     def see_all(self, entries: Iterable[Entry], lane: str) -> None:
         """Take in the entries of a log that are a lane's own."""
         self.see(entry.record for entry in entries if entry.lane == lane)
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages at the end may become one with the answer that goes on from them."""
+        last = self.messages[-1] if self.messages else None
+        is_partial = isinstance(last, ModelAnswer) and last.aborted
+        return min(len(self.messages), 2 * self._continuations + is_partial)
+
+    def has_queued(self, delivery_id: str) -> bool:
+        """Whether a message was seen that is not taken up yet."""
+        return delivery_id in self._inbox
+
+    def render_for(self, model: str) -> None:
+        """Drop the form that the client of another model has given to the messages."""
+        if self._rendered_for != model:
+            self._rendered_for = model
+            self.rendered.clear()
 
     def _queued(self, e: r.DeliveryQueued) -> None:
         if e.content:
@@ -105,7 +100,7 @@ class View:
         self._inbox.pop(e.delivery_id, None)
 
     def _model_started(self, e: r.ModelStarted) -> None:
-        self._deltas, self._said = {}, set()
+        self._deltas, self._said, self._attempt = {}, set(), e.attempt
         last = self.messages[-1] if self.messages else None
         if e.attempt == 1:
             self._continuations = 0
@@ -119,6 +114,9 @@ class View:
             self._said.add(e.part)
 
     def _aborted(self, e: r.MessageAborted) -> None:
+        if e.attempt != self._attempt:  # kept until now: another model begins the answer anew
+            self._take_back_partials()
+            return
         said = tuple(Text("".join(self._deltas[part])) for part in sorted(self._said))
         if e.kept and said:
             self.messages.append(ModelAnswer(said, aborted=True))
@@ -174,6 +172,16 @@ class View:
         if known := tuple(result for result in results if result):
             self.messages.append(ToolOutputs(known))
         self._calls, self._results = (), {}
+        if self._notes:
+            self.messages.append(UserMessage(tuple(Text(note) for note in self._notes)))
+            self._notes = []
+
+    def _feedback(self, e: r.FeedbackGiven) -> None:
+        self._notes.append(FEEDBACK.format(name=e.name, text=e.text))
+
+    def _refused(self, e: r.CompletionRefused) -> None:
+        reasons = "\n".join(f"- {name}: {reason}" for name, reason in e.reasons.items())
+        self._notes.append(f"{NOT_COMPLETE}\n{reasons}")
 
 
 def whole_parts(
@@ -181,7 +189,7 @@ def whole_parts(
 ) -> tuple[Part, ...]:
     """Return an answer's parts with the text that was streamed put back into them.
 
-    What earlier attempts had said `before` it went on from there stands before its text.
+    `before` is the text of earlier attempts, which this one continued: it stands before its own.
     """
     parts = e.parts
     if e.streamed:
@@ -210,7 +218,7 @@ def told(e: AnyRecord) -> tuple[str, bool]:
         case r.ToolFailed():
             return f"{e.error.code}: {e.error.message}", True
         case r.ToolInterrupted():
-            return UNKNOWN.format(reason=e.reason), False
+            return (UNKEPT.format(why=e.why) if e.why else UNKNOWN.format(reason=e.reason)), False
         case r.ToolDenied():
             return f"Not run: {e.reason}.", True
     raise TypeError(e)
@@ -238,6 +246,8 @@ STEPS: dict[type, Callable[[View, Any], None]] = {
     r.ToolFailed: View._tool_ended,
     r.ToolInterrupted: View._tool_ended,
     r.ToolDenied: View._tool_ended,
+    r.FeedbackGiven: View._feedback,
+    r.CompletionRefused: View._refused,
     r.StepCompleted: View._step_over,
     r.TurnFailed: View._step_over,
     r.TurnCancelled: View._step_over,

@@ -20,7 +20,7 @@ from outlast.core.policy import Policy
 from outlast.core.record import AnyRecord, CallbackOpened, ToolProgress, ToolStepRecorded
 from outlast.core.request import close_scopes
 from outlast.core.result import Returned, is_contended, with_updates
-from outlast.core.view import Slices
+from outlast.core.slice import Slices
 from outlast.engine.call_tasks import RunningCall, to_its_end
 from outlast.engine.coalesce import Coalescer
 from outlast.engine.executor import CallSlot

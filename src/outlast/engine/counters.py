@@ -20,6 +20,10 @@ BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 UNGRACEFUL = ("lock_file", "port_refused", "lease_expired", "released")
 """On which evidence lanes are taken over that their owner did not hand back."""
 
+MOST_CODES = 50
+"""Codes that are told apart: some of them are chosen by users' code."""
+OTHER = "other"
+
 STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
 
 
@@ -27,6 +31,37 @@ def counters_of(info: WorkerInfo) -> dict[str, Any]:
     """Return what a worker has counted, as it told the store last."""
     found: dict[str, Any] = msgspec.json.decode(info.counters) if info.counters else {}
     return found
+
+
+class BoundedCodes:
+    """The first codes are told apart; those that come after so many are one."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def told(self, code: str) -> str:
+        if code not in self._known and len(self._known) >= MOST_CODES:
+            return OTHER
+        self._known.add(code)
+        return code
+
+
+class FailureCounter:
+    """Counts failures by code, agent and model."""
+
+    def __init__(self) -> None:
+        self._codes = BoundedCodes()
+        self._counts = Counter[tuple[str, str, str]]()
+
+    def add(self, error: r.Failure, agent: str, model: str) -> None:
+        self._counts[self._codes.told(error.code), agent, model] += 1
+
+    def plain(self) -> list[dict[str, Any]]:
+        """Return the counts, each with what it is about."""
+        return [
+            {"code": code, "agent": agent, "model": model, "count": count}
+            for (code, agent, model), count in list(self._counts.items())
+        ]
 
 
 class WorkerCounters:
@@ -38,12 +73,16 @@ class WorkerCounters:
         self._commits = 0
         self._refusals = 0
         self._takeovers = Counter[str](dict.fromkeys(UNGRACEFUL, 0))
+        self._failed_turns = FailureCounter()
+        self._outages = FailureCounter()
         self._input_tokens = 0
         self._output_tokens = 0
         self._steps = [0] * (len(BUCKETS) + 1)
         self._step_seconds = 0.0
 
-    def committed(self, commit: Commit, at: int, step_began: int) -> int:
+    def committed(
+        self, commit: Commit, at: int, step_began: int, agent: str = "", model: str = ""
+    ) -> int:
         """Count a commit that was written; return when the step began that is open after it."""
         self._commits += 1
         for record in commit.records:
@@ -58,6 +97,10 @@ class WorkerCounters:
                 self._output_tokens += record.output_tokens
             elif isinstance(record, r.LaneTakenOver) and not record.graceful:
                 self._takeovers[record.evidence] += 1
+            elif isinstance(record, r.TurnFailed):
+                self._failed_turns.add(record.error, agent, model)
+            elif isinstance(record, r.ProviderUnavailable):
+                self._outages.add(record.error, agent, model)
         return step_began
 
     def refused(self) -> None:
@@ -78,6 +121,8 @@ class WorkerCounters:
             "takeovers": dict(self._takeovers),
             "commits": self._commits,
             "refusals": self._refusals,
+            "failed_turns": self._failed_turns.plain(),
+            "provider_outages": self._outages.plain(),
             "input_tokens": self._input_tokens,
             "output_tokens": self._output_tokens,
             **{name: count for counts in self._of_others for name, count in counts().items()},

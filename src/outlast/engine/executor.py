@@ -6,18 +6,29 @@ it runs. Agents' executor is in `agents/runtime/executor.py`, the journal in `ca
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
-from outlast.core.action import CallModel, Start
+from msgspec import Struct
+
+from outlast.core.action import CallModel, CheckCompletion, GiveFeedback, Start
 from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
-from outlast.core.record import IdempotencyKey, MessageDelta, ReasoningDelta
-from outlast.core.result import Answered, ChildContact, ModelFailed, Returned, ToolEnd
-from outlast.core.view import Slices, View
+from outlast.core.record import IdempotencyKey, MessageDelta, ReasoningDelta, StateChanged
+from outlast.core.result import (
+    Answered,
+    ChildContact,
+    CompletionChecked,
+    FeedbackCollected,
+    ModelFailed,
+    Returned,
+    ToolEnd,
+)
+from outlast.core.slice import Slices
+from outlast.core.view import View
 from outlast.engine.call_tasks import CallTimeouts
 from outlast.store import Transaction
 
@@ -25,6 +36,17 @@ T = TypeVar("T")
 
 Hear = Callable[[MessageDelta | ReasoningDelta | None], None]
 """Takes each piece of an answer that is being streamed, and None for a mere sign of life."""
+
+
+class LaneModel(Struct, frozen=True, gc=False):
+    """The model that a lane asks next: its place in the agent's list, counted from 0, and its name.
+
+    `streams`: its answers come in pieces.
+    """
+
+    number: int
+    name: str
+    streams: bool
 
 
 class CallSlot(Protocol):
@@ -125,21 +147,31 @@ class Executor(Protocol):
     @property
     def policy(self) -> Policy: ...
 
-    @property
-    def model_timeouts(self) -> CallTimeouts:
-        """How long the model may take to answer."""
+    def model_of(self, lane: Lane) -> LaneModel:
+        """Return which of the agent's models a lane asks next, by the code of today."""
+        ...
+
+    def model_timeouts(self, lane: Lane) -> CallTimeouts:
+        """Return how long that model may take to answer."""
         ...
 
     def tool_timeouts(self, tool: str) -> CallTimeouts:
         """Return how long a tool may run."""
         ...
 
-    def provider_of(self, lane: Lane) -> Provider | None:
-        """Return the provider that the lane asks next; None where it must not be waited for."""
+    def providers(self) -> Collection[Provider]:
+        """Return the providers of all models that the agent may ask and wait for."""
         ...
 
-    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
-        """Return the limits that a model call is under, by name; more where it starts a turn."""
+    def provider_of(self, lane: Lane, model: str = "") -> Provider | None:
+        """Return the provider that the lane asks next, or that of another of the agent's models.
+
+        None where it must not be waited for.
+        """
+        ...
+
+    def bounds_of_model(self, lane: Lane, *, starts_turn: bool) -> tuple[Bound, ...]:
+        """Return the limits that a call of it is under, by name; more where it starts a turn."""
         ...
 
     def bounds_of_tool(self, call: OpenCall, lane: Lane) -> tuple[Bound, ...]:
@@ -148,6 +180,10 @@ class Executor(Protocol):
 
     def key_of_tool(self, call: OpenCall, lane: Lane) -> IdempotencyKey | None:
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
+        ...
+
+    def note_of_tool(self, call: OpenCall, lane: Lane, slices: Slices) -> StateChanged | None:
+        """Return the record by which policies know that a call succeeded, if one is needed."""
         ...
 
     def slot_for(
@@ -191,4 +227,16 @@ class Executor(Protocol):
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         """Run a tool to its end; None if the end has been recorded already."""
+        ...
+
+    async def give_feedback(
+        self, lane: Lane, slices: Slices, view: View, action: GiveFeedback, now: int
+    ) -> FeedbackCollected:
+        """Ask the feedback providers that are due what they have to say."""
+        ...
+
+    async def check_completion(
+        self, lane: Lane, slices: Slices, view: View, action: CheckCompletion, now: int
+    ) -> CompletionChecked:
+        """Ask the completion checkers whether the turn may end."""
         ...

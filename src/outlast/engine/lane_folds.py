@@ -17,7 +17,8 @@ from outlast.core.fold import ARRIVALS, fold, fold_all
 from outlast.core.index import change_offset
 from outlast.core.lane import FOLD, Lane
 from outlast.core.record import AnyRecord, Entry
-from outlast.core.view import EMPTY, Slices, View, change, change_all
+from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, change_all
+from outlast.core.view import View
 from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
 from outlast.log.snapshot import FoldStart, load_start
 from outlast.log_context import get_logger
@@ -165,7 +166,7 @@ class LaneFolds:
         self._slices_changed = self._slices_changed or found.was_damaged
 
     def _note_changes(self, seen: int, entries: Iterable[Entry]) -> None:
-        changes = [e.offset for e in entries if isinstance(e.record, r.StateChanged)]
+        changes = [e.offset for e in entries if isinstance(e.record, STATE_RECORDS)]
         self.slices_seen = max([self.slices_seen, seen, *changes])
 
     # Records that others wrote
@@ -247,7 +248,7 @@ class LaneFolds:
     def _reorder(self, found: FoldStart, pending: Sequence[AnyRecord]) -> None:
         self._fold_slices(found)
         for record in pending:
-            if isinstance(record, r.StateChanged):
+            if isinstance(record, STATE_RECORDS):
                 self.slices = change(self.slices, record)
         self.snapshots, self._slices_changed = (None, None), True
 
@@ -256,7 +257,7 @@ class LaneFolds:
     def fold(self, record: AnyRecord) -> None:
         """Fold in a record of the lane's owner."""
         self.state = fold(self.state, record)
-        if type(record) is r.StateChanged:
+        if isinstance(record, STATE_RECORDS):
             self.slices = change(self.slices, record)
             self._slices_changed = True
 
@@ -321,4 +322,4 @@ class LaneFolds:
 
 
 def changes_slices(records: Iterable[AnyRecord]) -> bool:
-    return any(type(record) is r.StateChanged for record in records)
+    return any(isinstance(record, STATE_RECORDS) for record in records)

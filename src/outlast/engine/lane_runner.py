@@ -21,10 +21,12 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    CheckCompletion,
     CompleteSession,
     ExpireRequest,
     FailSession,
     FailTurn,
+    GiveFeedback,
     RefuseReply,
     RunTools,
     SettleDeliveries,
@@ -35,12 +37,15 @@ from outlast.core.action import (
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
 from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
+from outlast.core.message import storable
 from outlast.core.outcome import is_tried_soon, opening, outcome
 from outlast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import (
     Answered,
     ChildContact,
     ChildEnd,
+    CompletionChecked,
+    FeedbackCollected,
     Interrupted,
     ModelFailed,
     Raised,
@@ -52,7 +57,7 @@ from outlast.core.result import (
     is_contended,
     with_updates,
 )
-from outlast.core.view import Slices
+from outlast.core.slice import Slices
 from outlast.engine.call_journal import LaneJournal
 from outlast.engine.call_tasks import CallTasks, CallTimeouts, RunningCall
 from outlast.engine.coalesce import DeltaStream
@@ -64,7 +69,7 @@ from outlast.engine.settings import WorkerSettings
 from outlast.engine.start_gate import StartGate, takes_key
 from outlast.errors import NotEncodable, OutlastError
 from outlast.log.reader import read_outcome
-from outlast.log_context import get_logger
+from outlast.log_context import enter, get_logger
 from outlast.store import Store
 
 log = get_logger("outlast.engine")
@@ -74,8 +79,12 @@ LOOK_EVERY = 15.0
 """Seconds after which a lane looks at the time again, whatever it waits for."""
 CONTACT_TIMEOUTS = CallTimeouts(120.0)
 """For contacting the server of a remote child, whose requests have timeouts of their own."""
+RULES = "rules"
+"""Names the one task of a lane in which rules look at its turn. Each has a timeout of its own."""
+NO_TIMEOUTS = CallTimeouts(float("inf"))
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
+UNSTORABLE_END = "changed state, emitted an event or began a wait that cannot be stored"
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
@@ -120,6 +129,7 @@ class LaneRunner:
 
     async def run(self) -> None:
         """Run the lane until it was given back. Raises LaneLost if another worker has it now."""
+        self._note_model()
         try:
             while True:
                 try:
@@ -293,10 +303,15 @@ class LaneRunner:
         try:
             codec.encode(self._outcome(action, result, now))
         except NotEncodable as error:
-            why = {"tool": self._call(result.call_id).tool, "why": error.message}
-            log.warning("the end of a tool cannot be stored; its outcome is unknown", extra=why)
-            return Interrupted(result.call_id, UNSTORABLE)
+            return self._unstorable(result.call_id, f"{UNSTORABLE_END}: {error.message}")
         return result
+
+    def _unstorable(self, call_id: str, why: str) -> Interrupted:
+        """Return the end of a tool that was run, and of which something cannot be written down."""
+        tool = self._call(call_id).tool
+        why = f"{tool} {storable(why)}"
+        log.warning("the outcome of a tool is unknown: %s", why, extra={"tool": tool, "why": why})
+        return Interrupted(call_id, UNSTORABLE, why=why)
 
     async def _without_contended(
         self, action: AnyAction, stopped: TurnStopped, now: int
@@ -312,7 +327,18 @@ class LaneRunner:
 
     def _outcome(self, action: AnyAction, result: Result, now: int) -> list[AnyRecord]:
         folds = self.lane.folds
-        return outcome(folds.state, action, result, self._policy, now, folds.slices)
+        records = outcome(folds.state, action, result, self._policy, now, folds.slices)
+        if isinstance(result, ModelFailed) and isinstance(left := records[-1], r.ModelSwitched):
+            log.info(  # once per turn; of the provider itself its breaker warns, once in the fleet
+                "%s leaves the model %s for %s: %s: %s",
+                self.lane.session_id,
+                left.left,
+                left.model,
+                left.error.code,
+                left.error.message,
+                extra={"model": left.model, "left": left.left, "code": left.error.code},
+            )
+        return records
 
     async def _attempt(
         self, action: AnyAction, result: Returned, now: int
@@ -320,8 +346,10 @@ class LaneRunner:
         """Record an end that depends on what others do meanwhile, or return what it is instead."""
         try:
             refused = await self.lane.attempt(partial(self._concluded, action, result, now))
-        except (NotEncodable, UpdateFailed):
-            return Interrupted(result.call_id, UNSTORABLE)
+        except NotEncodable as error:
+            return self._unstorable(result.call_id, f"{UNSTORABLE_END}: {error.message}")
+        except UpdateFailed as error:
+            return self._unstorable(result.call_id, str(error))
         return Raised(result.call_id, TOKEN_TAKEN) if refused else None
 
     def _concluded(
@@ -331,7 +359,8 @@ class LaneRunner:
             whole = with_updates(result, slices)
         except Exception as error:  # the tool's own function, of a value that it did not foresee
             log.exception("a tool's update failed; its outcome is unknown")
-            raise UpdateFailed from error
+            why = f"failed to update the session's state: {type(error).__name__}: {error}"
+            raise UpdateFailed(why) from error
         return self._outcome(action, whole, now)
 
     async def _perform(self, action: AnyAction) -> list[Result]:
@@ -349,12 +378,16 @@ class LaneRunner:
                     return []
                 if self.lane.is_ahead:
                     await self._commit_started(action.until)
+            case GiveFeedback() | CheckCompletion():
+                self._begin_rules(action)
             case CancelTurn() | FailTurn():
                 if isinstance(action, FailTurn):
                     log.warning(
-                        "turn %s of %s failed: %s: %s",
+                        "turn %s of %s failed (agent %s, model %s): %s: %s",
                         action.turn,
                         self.lane.session_id,
+                        self.lane.agent,
+                        self.lane.model,
                         action.error.code,
                         action.error.message,
                         extra={"turn": action.turn, "code": action.error.code},
@@ -398,9 +431,16 @@ class LaneRunner:
 
     # Calls
 
+    def _note_model(self) -> None:
+        """Tell counters, metrics and log lines which model the lane asks."""
+        self.lane.model = self._executor.model_of(self.lane.folds.state).name
+        enter(model=self.lane.model)
+
     def _begin_model_call(self, action: CallModel) -> None:
+        self._note_model()
         ask = partial(self._ask_model, action)
-        self._tasks.begin(action.call_id, self._executor.model_timeouts, ask)
+        timeouts = self._executor.model_timeouts(self.lane.folds.state)
+        self._tasks.begin(action.call_id, timeouts, ask)
 
     def _begin_tool(self, start: Start) -> None:
         call = self._call(start.call_id)
@@ -426,12 +466,31 @@ class LaneRunner:
                 raise
             return ChildContact(request_id=child.request_id)
 
+    def _begin_rules(self, action: GiveFeedback | CheckCompletion) -> None:
+        """Ask the rules about the turn, unless that is under way: the log does not say so."""
+        if not self._tasks.is_running(RULES):
+            self._tasks.begin(RULES, NO_TIMEOUTS, partial(self._apply_rules, action))
+
+    async def _apply_rules(
+        self, action: GiveFeedback | CheckCompletion, running: RunningCall
+    ) -> FeedbackCollected | CompletionChecked:
+        folds = self.lane.folds
+        view, now = await folds.view(), self.lane.earliest()
+        if isinstance(action, GiveFeedback):
+            return await self._executor.give_feedback(folds.state, folds.slices, view, action, now)
+        return await self._executor.check_completion(folds.state, folds.slices, view, action, now)
+
     async def _ask_model(self, action: CallModel, running: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
         provider = self._executor.provider_of(self.lane.folds.state)
-        if not action.probes and (away := await self._breakers.find_away(provider)):
-            running.end()
-            return away
+        if not action.probes:
+            has_others = len(self._policy.models) > 1
+            away = await self._breakers.find_away(
+                provider, self.lane.session_id, action.call_id, has_others=has_others
+            )
+            if away:
+                running.end()
+                return away
 
         def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
             nonlocal stream

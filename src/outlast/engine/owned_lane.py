@@ -23,7 +23,7 @@ from outlast.core.name import is_tool_call
 from outlast.core.outcome import active_time, opening
 from outlast.core.record import AnyRecord
 from outlast.core.result import ChildEnd, NewChild
-from outlast.core.view import Slices
+from outlast.core.slice import Slices
 from outlast.engine.commit_draft import HOLDS, CommitDraft, effect_of
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.lane_folds import LaneFolds, LaneLost, LaneStale, changes_slices, insist
@@ -56,6 +56,9 @@ class OwnedLane:
     ) -> None:
         self.session_id = claim.session_id
         self.name = claim.lane
+        self.agent = claim.agent
+        self.model = ""
+        """The name of the model that it asks; the runner says it."""
         self.worker = worker
         self.fence = claim.fence
         self.number = claim.number
@@ -451,7 +454,9 @@ class OwnedLane:
         self._size += len(commit.body)
         if commit.deaths is not None:
             self.deaths = commit.deaths
-        self._step_began = self._counters.committed(commit, result.at, self._step_began)
+        self._step_began = self._counters.committed(
+            commit, result.at, self._step_began, self.agent, self.model
+        )
         if commit.frees:
             self._permits.difference_update(commit.frees)
         self.folds.land(commit, result, unfolded, self._draft.records)

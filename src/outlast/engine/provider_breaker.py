@@ -7,6 +7,7 @@ and `start_gate.py` puts them into it.
 """
 
 import asyncio
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,11 +19,13 @@ from outlast.core.breaker import (
     Provider,
     after_answers,
     after_failure,
+    with_probe,
 )
-from outlast.core.policy import HOUR, MINUTE
+from outlast.core.policy import MINUTE
 from outlast.core.result import Answered, ModelFailed
+from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import insist
-from outlast.log.breaker import document_of, find_breaker
+from outlast.log.breaker import document_of, end_pause, find_breaker, list_breakers, put_breaker
 from outlast.log_context import get_logger
 from outlast.store import Store
 
@@ -30,9 +33,6 @@ log = get_logger("outlast.engine")
 
 FRESH = 1.0
 """For so many seconds what a worker has read of a breaker is not read again."""
-KEPT_OPEN, KEPT_FAILING = 7 * 24 * HOUR, 10 * MINUTE
-"""For so many milliseconds after its last change a breaker is kept: one whose sessions are gone, or
-whose provider answers other workers, must not be listed for ever."""
 EVERYBODY = 2**31 - 1
 """The size of the last group: all that are left."""
 
@@ -54,7 +54,39 @@ class ProviderBreakers:
         self._known: dict[str, KnownBreaker] = {}
         self._failures: dict[str, FailuresInARow] = {}
         self._answers: dict[str, int] = {}
+        self._proven: set[str] = set()
+        self._probes: dict[str, tuple[str, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def look_around(self, executors: Mapping[str, Executor]) -> None:
+        """Learn, before the first call, which providers do not answer the others.
+
+        A deployment may be how somebody mends that: by another model, or by what was missing. So
+        lanes that wait for a model that was replaced go on, and providers that time alone does not
+        mend are asked at once.
+        """
+        for agent, executor in executors.items():
+            await self.forget_replaced(agent, executor.providers())
+        for breaker in await list_breakers(self._store):
+            if breaker.provider.agent in executors:
+                if breaker.blocked:
+                    await end_pause(self._store, breaker.provider)
+                await self._read(breaker.provider)
+
+    async def forget_replaced(self, agent: str, providers: Collection[Provider]) -> None:
+        """Remove the breakers of providers that an agent does not ask, or wait for, any more.
+
+        Workers with older code that still ask one open its breaker again.
+        """
+        for breaker in await insist(self._clock, list_breakers, self._store):
+            provider = breaker.provider
+            if provider.agent != agent or provider in providers:
+                continue
+            known = await self._read(provider)
+            while known.breaker and not await self._remove(known):
+                known = await self._read(provider)
+            log.info("agent %s does not wait for %s any more", agent, provider.model)
+            await self.leave_line(provider)
 
     async def look(self, provider: Provider, *, fresh: bool = False) -> Breaker | None:
         """Return the breaker of a provider, if there is one, as it was a second ago at most."""
@@ -63,12 +95,20 @@ class ProviderBreakers:
             known = await self._read(provider)
         return known.breaker
 
-    async def find_away(self, provider: Provider | None) -> ModelFailed | None:
-        """Return how a call would fail that is not worth making: others have found that out."""
+    async def find_away(
+        self, provider: Provider | None, session_id: str, call_id: str, *, has_others: bool
+    ) -> ModelFailed | None:
+        """Return how a call would fail that is not worth making: others have found that out.
+
+        A call that `has_others` to ask goes on with those instead of standing in line.
+        """
         if provider is None or provider.name not in self._known:
             return None
         breaker = await self.look(provider)
         if breaker is None or breaker.state != "open":
+            return None
+        if has_others and await self._take_probe(provider):
+            self._probes[provider.name] = session_id, call_id
             return None
         return ModelFailed(
             breaker.error,
@@ -99,14 +139,20 @@ class ProviderBreakers:
         The call `parks` after a failure: it is not made again soon.
         """
         if isinstance(result, Answered) or result.kind not in ("transient", "blocked"):
-            await self._answered(provider, probes=probes)
+            self._failures.pop(provider.name, None)
+            await self._answered(provider, probes=probes, proven=True)
             return result
         if not result.is_asked:
             return result
+        is_probe = self._probes.get(provider.name) == (session_id, call_id)
+        if is_probe:
+            del self._probes[provider.name]
         before = self._failures.get(provider.name, FailuresInARow())
         self._failures[provider.name] = in_a_row = before.with_call(session_id, call_id)
         opens = in_a_row.open_breaker(parks=parks)
-        breaker = await self._failed(provider, result, in_a_row.count, opens=opens, parks=parks)
+        breaker = await self._failed(
+            provider, result, in_a_row.count, opens=opens, parks=parks, is_probe=is_probe
+        )
         if breaker is None or not (breaker.is_open or parks):
             return result
         pause = max(0, breaker.next_at - self._store.clock.earliest())
@@ -114,7 +160,7 @@ class ProviderBreakers:
 
     def hear(self, provider: Provider) -> None:
         """Learn that a provider has begun to answer a probe: others need not wait for its end."""
-        heard = self._answered(provider, probes=True)
+        heard = self._answered(provider, probes=True, proven=False)
         task = asyncio.create_task(heard, name="outlast provider answers")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -129,13 +175,35 @@ class ProviderBreakers:
 
     # Changes
 
+    async def _take_probe(self, provider: Provider) -> bool:
+        """Let one call ask a provider whose pause is over, though it stands in no line.
+
+        Lanes that go on with another model do not wait for this one: in its line there may be
+        nobody who would find out that it answers again.
+        """
+        known, now = await self._read(provider), self._store.clock.earliest()
+        if known.breaker is None:
+            return True
+        if known.breaker.is_paused(now):
+            return False
+        return await self._write(known, with_probe(known.breaker, now))
+
     async def _failed(
-        self, provider: Provider, failed: ModelFailed, failures: int, *, opens: bool, parks: bool
+        self,
+        provider: Provider,
+        failed: ModelFailed,
+        failures: int,
+        *,
+        opens: bool,
+        parks: bool,
+        is_probe: bool,
     ) -> Breaker | None:
         """Write a failure down, where others have to know of it."""
         known = await self._read(provider)
         while True:
             before, now = known.breaker, self._store.clock.latest()
+            if before and is_probe:  # the pause that it began itself is over
+                before = replace(before, next_at=min(now, before.next_at))
             opens_now = opens and not (before and before.is_open)
             if before and before.is_paused(now) and not opens_now:
                 return before  # the call began before the pause: that tells nothing new
@@ -148,14 +216,14 @@ class ProviderBreakers:
                 return changed
             known = await self._read(provider)
 
-    async def _answered(self, provider: Provider, *, probes: bool) -> None:
+    async def _answered(self, provider: Provider, *, probes: bool, proven: bool) -> None:
         """Let more through where a provider answers again, and all when nobody waits any more."""
         name = provider.name
-        self._failures.pop(name, None)
         known = self._known.get(name)
         if known is None or known.breaker is None or not (known.breaker.is_open or probes):
             return  # those in line may have failed by their own fault: they take their turn
         # Hundreds of lanes may be answered at once: one of them counts for all.
+        self._proven |= {name} if proven else set()
         is_counting = name in self._answers
         self._answers[name] = self._answers.get(name, 0) + 1
         if is_counting:
@@ -168,10 +236,14 @@ class ProviderBreakers:
             del self._answers[name]
 
     async def _count(self, provider: Provider, answers: int) -> None:
+        proven = provider.name in self._proven
+        self._proven.discard(provider.name)
         while before := (known := await self._read(provider)).breaker:
-            changed = after_answers(before, answers)
+            if not proven and before.is_paused(self._store.clock.earliest()):
+                return  # another answer that had begun was cut off: this one may be
+            changed = after_answers(before, answers, proven=proven)
             if await self._write(known, changed):
-                if changed.group > before.group:
+                if changed.group > before.group or changed.is_proven > before.is_proven:
                     await self._widen(changed)
                 return
 
@@ -179,7 +251,8 @@ class ProviderBreakers:
         """Wake the next group; with the last one the breaker is no more."""
         name = breaker.provider.name
         resize = self._store.limit.resize
-        if await insist(self._clock, resize, name, breaker.group) > breaker.group:
+        left = await insist(self._clock, resize, name, breaker.group)
+        if left > breaker.group or not breaker.is_proven:
             return
         # Others may have counted an answer meanwhile. A failure takes precedence.
         while (known := await self._read(breaker.provider)).breaker:
@@ -204,19 +277,11 @@ class ProviderBreakers:
 
     async def _write(self, known: KnownBreaker, changed: Breaker) -> bool:
         """Write a breaker in the place of the one that is known, if it still is as it was."""
-        document = document_of(changed, known.version + 1)
-        pause = max(0, changed.next_at - self._store.clock.earliest())
-        kept = pause + (KEPT_OPEN if changed.is_open else KEPT_FAILING)
-        is_written = await insist(
-            self._clock,
-            self._store.document.put,
-            document,
-            expected=known.version or None,
-            lifetime=kept,
-        )
+        version = known.version
+        is_written = await insist(self._clock, put_breaker, self._store, changed, version)
         if is_written:
             now = self._clock.monotonic()
-            self._known[document.name] = KnownBreaker(changed, document.version, now)
+            self._known[changed.provider.name] = KnownBreaker(changed, version + 1, now)
         return is_written
 
     async def _remove(self, known: KnownBreaker) -> bool:

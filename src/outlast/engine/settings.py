@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from outlast.core.instant import Span
 from outlast.core.name import check_who
-from outlast.core.setting import address_of, count_of, names_of, seconds_of
+from outlast.core.setting import address_of, count_of, flag_of, names_of, seconds_of
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -18,6 +18,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     fits one of the patterns in `lanes` (`main`, `bulk-*`), where there are some. At a
     `liveness_address` (`0.0.0.0:7070`; port 0 is any) it answers workers on other hosts with its
     name, so that these can prove its death before its lease ends; PostgreSQL only.
+    With `resume=False` it leaves what was unfinished when it started: it takes only sessions to
+    which something has come since (their start, a message, an answer, a child's result), whoever
+    sent it. Other workers take the rest.
     """
 
     concurrency: int = 200
@@ -33,6 +36,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
     liveness_address: str = ""
+    resume: bool = True
 
     def __post_init__(self) -> None:
         count_of("concurrency", self.concurrency)
@@ -44,5 +48,6 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         for name in ("agents", "lanes"):
             names_of(name, getattr(self, name))
         check_who("name of a worker", self.name)
+        flag_of("resume", self.resume)
         if self.liveness_address != "":
             address_of("liveness_address", self.liveness_address)

@@ -28,9 +28,17 @@ from outlast.core.action import (
     Start,
     TakeReply,
 )
-from outlast.core.decide import rest_for, rest_for_provider, session_too_large, workers_lost
-from outlast.core.lane import OpenCall
+from outlast.core.breaker import LONGEST_PAUSE
+from outlast.core.decide import (
+    earliest,
+    rest_for,
+    rest_for_provider,
+    session_too_large,
+    workers_lost,
+)
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.limit import Bound
+from outlast.core.outcome import moves_on
 from outlast.core.record import AnyRecord, Failure, IdempotencyKey
 from outlast.core.request import changed_call
 from outlast.engine.executor import CallSlot, Executor
@@ -127,6 +135,9 @@ class StartGate:
         await self._lane.flush()
         others = [(call, await self._other(call)) for call in keyed]
         if ended := [e for call, other in others if other for e in same_outcome(call, other)]:
+            for call, other in others:
+                if other and other.state == "done":
+                    self._note(call)
             self._lane.write(ended)
             return None
         held = {call.call_id for call, other in others if other}
@@ -143,6 +154,12 @@ class StartGate:
             return rest_for(self._lane.folds.state, ("key",), now)
         until = min(action.until, now + HELD_POLL)
         return replace(action, start=tuple(start), until=until, awaits_key=bool(held))
+
+    def _note(self, call: OpenCall) -> None:
+        """Let policies know of a call that has its outcome from another: it has succeeded."""
+        folds = self._lane.folds
+        if note := self._executor.note_of_tool(call, folds.state, folds.slices):
+            self._lane.write([note])
 
     async def _other(self, call: OpenCall) -> EffectClaim | None:
         """Return another call's hold on this call's key, if there is one."""
@@ -208,11 +225,12 @@ class StartGate:
 
     # Calls that must wait for a provider
 
-    async def _past_breaker(self, action: CallModel) -> CallModel | Park:
+    async def _past_breaker(self, action: CallModel) -> CallModel | Park | None:
         """Let a call that waits for its provider stand in line while that is away.
 
         The first in line is the probe. It keeps its place until it has asked, and no longer:
-        another call's question may be the one that is answered.
+        another call's question may be the one that is answered. None if another of the agent's
+        models answers by now: the lane moves on to that one.
         """
         lane = self._lane.folds.state
         is_parked = lane.turn and lane.turn.model and lane.turn.model.parked
@@ -223,17 +241,41 @@ class StartGate:
         if breaker is None:
             if self._lane.has_permit(action.call_id):
                 await self._breakers.leave_line(provider)
+                # It may stand in the line of a model that this worker's code has replaced.
+                await self._breakers.forget_replaced(provider.agent, self._executor.providers())
             return action
+        if other := await self._find_answering(lane):
+            self._lane.write([moves_on(lane, self._executor.policy, other, self._lane.date())])
+            await self._lane.flush()
+            return None
         await self._lane.flush()  # a probe that failed gives up its place, and goes to the end
         permits = await self._lane.acquire({action.call_id: (breaker.bound,)})
         if not permits[action.call_id].granted:
-            return rest_for_provider(lane, self._executor.policy)
+            return self._rest_in_line(lane)
         # The probe before this one may have failed just now, in another worker.
         breaker = await self._breakers.look(provider, fresh=True)
         if breaker and breaker.is_paused(self._lane.earliest()):
-            return rest_for_provider(lane, self._executor.policy, breaker.next_at)
+            return self._rest_in_line(lane, breaker.next_at)
         self._line = (breaker.bound,) if breaker else ()
         return replace(action, probes=True)
+
+    async def _find_answering(self, lane: Lane) -> str:
+        """Return another of the agent's models whose provider is not known to be away."""
+        assert lane.turn is not None
+        policy = self._executor.policy
+        for model in policy.models_after(policy.model(lane.turn.fallback)):
+            provider = self._executor.provider_of(lane, model)
+            if provider and await self._breakers.look(provider) is None:
+                return model
+        return ""
+
+    def _rest_in_line(self, lane: Lane, next_at: int = 0) -> Park:
+        """Rest until it is this lane's turn; one with other models looks after those, too."""
+        policy = self._executor.policy
+        if len(policy.models) > 1:
+            pause = int(self._clock.jitter(LONGEST_PAUSE))
+            next_at = earliest(next_at, self._lane.earliest() + pause)
+        return rest_for_provider(lane, policy, next_at)
 
     # Calls that must wait for a permit
 
@@ -261,7 +303,8 @@ class StartGate:
         """Return the limits of the calls that an action would begin, if there are any."""
         match action:
             case CallModel(running=False):
-                bounds = self._executor.bounds_of_model(starts_turn=bool(action.delivery))
+                lane, starts_turn = self._lane.folds.state, bool(action.delivery)
+                bounds = self._executor.bounds_of_model(lane, starts_turn=starts_turn)
                 # What a call asks for is all that it keeps: a probe asks for its place again.
                 line = self._line if action.probes else ()
                 return {action.call_id: (*line, *bounds)} if bounds else {}

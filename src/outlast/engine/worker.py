@@ -10,11 +10,13 @@ import os
 import socket
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 
 from outlast.clock import Clock
 from outlast.core.instant import date_of, seconds
+from outlast.engine.backlog import read_unfinished, sentence
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import HistoryChanged, LaneLost
@@ -121,6 +123,11 @@ class Worker:
         self._lease_tasks: list[asyncio.Task[None]] = []
         self._is_draining = asyncio.Event()
         self._end: asyncio.Task[None] | None = None
+        self._arrived_since: datetime | None = None
+        self.unfinished: Mapping[str, int] = {}
+        """How many sessions of each agent were unfinished when it started."""
+        self.resumes = ""
+        """The same in a sentence; empty where there was nothing."""
 
     def _maintenance(self) -> list[ServiceLoop]:
         services: dict[str, Service] = {
@@ -145,6 +152,7 @@ class Worker:
 
     async def start(self) -> None:
         """Enlist, and begin to look for work."""
+        await self._look_around()
         await self._enlist()
         try:
             self._stop_listening = self._store.work.listen(self._heard)
@@ -154,6 +162,19 @@ class Worker:
             raise
         for service in self._services:
             service.start()
+
+    async def _look_around(self) -> None:
+        """Say what others have left unfinished, and where it is to be left, remember since when."""
+        executors, lanes = tuple(self._executors), self._settings.lanes
+        found = await read_unfinished(self._store, executors, lanes)
+        if not self._settings.resume:
+            self._arrived_since = date_of(found.now)
+        self.unfinished = found.sessions
+        self.resumes = sentence(found, resumes=self._settings.resume)
+        await self._breakers.look_around(self._executors)
+        if self.resumes:
+            facts = {"worker": self.name, "unfinished": dict(found.sessions)}
+            log.info("the worker %s", self.resumes, extra=facts)
 
     def drain(self) -> None:
         """Begin to stop: claim nothing more, and hand back lanes when what runs has ended."""
@@ -216,6 +237,7 @@ class Worker:
             lanes=self._settings.lanes,
             at_once=self._most,
             liveness_address=self._settings.liveness_address,
+            arrived_since=self._arrived_since,
         )
         asked_at = self._clock.boottime()
         lease = await self._store.work.enlist(info, int(seconds(self._settings.lease) * 1000))

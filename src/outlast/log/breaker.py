@@ -1,16 +1,21 @@
 """Reads and writes the breakers of providers: documents that all workers share.
 
-Owns their kind and encoding. When one changes is the engine's (`engine/provider_breaker.py`), how
-it changes `core/breaker.py`'s.
+Owns their kind, their encoding and how long they are kept. When one changes is the engine's
+(`engine/provider_breaker.py`), how it changes `core/breaker.py`'s.
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from outlast.core.breaker import Breaker, Provider
+from outlast.core.policy import HOUR, MINUTE
 from outlast.store import Document, Store
 
 KIND = "provider"
 """The kind of the documents that hold breakers. They are the fleet's, not a tenant's."""
+KEPT_OPEN, KEPT_FAILING = 7 * 24 * HOUR, 10 * MINUTE
+"""For so many milliseconds after its last change a breaker is kept: one whose sessions are gone, or
+whose provider answers other workers, must not be listed for ever."""
 
 _decode = msgspec.json.Decoder(Breaker).decode
 
@@ -25,6 +30,25 @@ async def list_breakers(store: Store) -> list[Breaker]:
     """Return the breakers of all providers that do not answer, oldest first."""
     found = [_decode(document.data) for document in await store.document.scan(KIND)]
     return sorted(found, key=lambda breaker: breaker.since)
+
+
+async def put_breaker(store: Store, breaker: Breaker, version: int) -> bool:
+    """Write a breaker in the place of the one of this version, 0 for none, if it still is that."""
+    document = document_of(breaker, version + 1)
+    pause = max(0, breaker.next_at - store.clock.earliest())
+    kept = pause + (KEPT_OPEN if breaker.is_open else KEPT_FAILING)
+    return await store.document.put(document, expected=version or None, lifetime=kept)
+
+
+async def end_pause(store: Store, provider: Provider) -> None:
+    """Have the first in the line of a provider ask it now, if that is left alone for a while."""
+    while True:
+        now, (known, version) = store.clock.earliest(), await find_breaker(store, provider)
+        if known is None or not known.is_paused(now):
+            return
+        if await put_breaker(store, replace(known, next_at=now), version):
+            await store.limit.resize(provider.name, known.group)
+            return
 
 
 def document_of(breaker: Breaker, version: int) -> Document:

@@ -7,16 +7,16 @@ that may stand on a record which the reader does not see.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.event import BEGINNING, Cursor, Deltas, Event, present, requested_args
-from outlast.core.message import Message, Part, Text, ToolCall
+from outlast.core.message import Part, Text, ToolCall
 from outlast.core.record import Entry, Failure, Tokens
-from outlast.core.view import View, whole_parts
+from outlast.core.view import whole_parts
 from outlast.store import LogStore, Store
 from outlast.store.refusal import cursor_ahead, history_gone
 
@@ -64,8 +64,8 @@ class Wakeups:
 class EntriesBefore:
     """The entries before an offset, newest first.
 
-    Who looks back mostly finds it near: pages are small at first. No generator, so that nothing
-    has to be closed when it was found.
+    Pages are small at first: what is looked for mostly stands near. It is no generator, so that
+    nothing has to be closed when it was found.
     """
 
     def __init__(self, log: LogStore, session_id: str, before: int) -> None:
@@ -212,21 +212,6 @@ async def read_args(store: Store, session_id: str, before: int) -> dict[str, str
     return {}
 
 
-async def read_messages(store: Store, session_id: str, lane: str) -> AsyncGenerator[Message, None]:
-    """Give a lane's conversation message by message, about a page of the log in memory at once."""
-    view, cursor, given = View(), 0, 0
-    while True:
-        page = await store.log.read(session_id, cursor)
-        view.see_all(page.entries, lane)
-        for message in view.messages[given:]:
-            yield message
-        del view.messages[:-1]  # the last one says how the next begins
-        given = len(view.messages)
-        if page.cursor <= cursor:
-            return
-        cursor = page.cursor
-
-
 class Outcome(Struct, frozen=True):
     """The outcome of a turn: how it ended, its answer's text or typed output, and its cost."""
 
@@ -276,6 +261,7 @@ async def said_before(
 ) -> str:
     """Return what earlier attempts at an answer had said, where it goes on from there."""
     kept: set[int] = set()
+    dropped: set[int] = set()
     said: list[str] = []
     if answer.attempt == 1:
         return ""
@@ -284,7 +270,9 @@ async def said_before(
         if getattr(e, "call_id", "") != answer.call_id:
             continue
         match e:
-            case r.MessageAborted(kept=True):
+            case r.MessageAborted(kept=False):
+                dropped.add(e.attempt)
+            case r.MessageAborted() if e.attempt not in dropped:
                 kept.add(e.attempt)
             case r.MessageDelta() if e.attempt in kept:
                 said.append(e.text)

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from outlast.core.lane import Lane
-from outlast.core.view import EMPTY, Slices
+from outlast.core.slice import EMPTY, KeptSlice, Slices
 from outlast.log_context import get_logger
 from outlast.store import Loaded, Snapshot
 
 log = get_logger("outlast.log")
 
 _decode_lane = msgspec.msgpack.Decoder(Lane).decode
-_decode_slices = msgspec.msgpack.Decoder(dict[str, tuple[str, ...]]).decode
+_decode_slices = msgspec.msgpack.Decoder(dict[str, KeptSlice]).decode
 
 LoadAfter = Callable[[int | None], Awaitable[Loaded]]
 """Loads a lane from its snapshots on, or what comes after an offset."""

@@ -13,10 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from outlast.app import Outlast
 from outlast.errors import OutlastError, StoreError
 from outlast.log_context import get_logger
+from outlast.net import trace_context
 from outlast.server.address import path_of
 from outlast.server.auth import AuthMiddleware
 from outlast.server.backend import ServerBackend
@@ -25,6 +27,7 @@ from outlast.server.limit import RequestLimitMiddleware
 from outlast.server.openapi import describe, operation_id
 from outlast.server.route import (
     agent,
+    bulk,
     callback,
     channel,
     connection,
@@ -46,6 +49,7 @@ ROUTERS = (
     session.router,
     delivery.router,
     control.router,
+    bulk.router,
     reading.router,
     reading.waiting,
     stream.router,
@@ -61,6 +65,8 @@ EXPOSED = (
     "ETag Outlast-Cursor Location Retry-After Stream-Next-Offset Stream-Up-To-Date Stream-Cursor "
     "Stream-Closed"
 ).split()
+
+ACCEPTED = "Authorization Content-Type Last-Event-ID If-None-Match traceparent".split()
 
 
 def create(app: Outlast, settings: ServerSettings | None = None) -> FastAPI:
@@ -98,13 +104,33 @@ def middleware(app: Outlast, settings: ServerSettings) -> list[Middleware]:
                 CORSMiddleware,
                 allow_origins=list(settings.cors_origins),
                 allow_methods=["GET", "HEAD", "POST", "DELETE"],
-                allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "If-None-Match"],
+                allow_headers=[
+                    "Authorization",
+                    "Content-Type",
+                    "Last-Event-ID",
+                    "If-None-Match",
+                    "traceparent",
+                ],
                 expose_headers=EXPOSED,
                 max_age=600,
             )
         )
     found.append(Middleware(AuthMiddleware, store=app.store, clock=app.clock, settings=settings))
+    found.append(Middleware(TraceContextMiddleware))
     return found
+
+
+class TraceContextMiddleware:
+    """Has what a request sends to sessions be linked with the trace that the request is part of."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = trace_context.HEADER.encode()
+        found = [value.decode("latin-1") for key, value in scope.get("headers", ()) if key == name]
+        with trace_context.asked_by(found):
+            await self._app(scope, receive, send)
 
 
 def life(backend: ServerBackend) -> Callable[[FastAPI], Any]:

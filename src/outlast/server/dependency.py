@@ -17,7 +17,7 @@ bearer = HTTPBearer(
 )
 
 ERRORS = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON, or a cursor is none that an answer gave.",
     401: "No key was given, or it is not known.",
     403: "The key lacks the scope for this.",
     404: "There is nothing of this name, or not for this key.",

@@ -17,6 +17,9 @@ from outlast.errors import OutlastError
 RETRY_AFTER = 1
 MOST_PROBLEMS = 20
 
+CURSORS = ("cursor", "after", "lanes_after")
+"""The parameters by which a reader goes on; one that was made up has an error of its own."""
+
 STATUS: Mapping[type[OutlastError], int] = {
     e.InvalidInput: 422,
     e.InvalidDefinition: 500,
@@ -32,6 +35,7 @@ STATUS: Mapping[type[OutlastError], int] = {
     e.UnknownSchedule: 404,
     e.UnknownChannel: 404,
     e.InvalidSignature: 401,
+    e.InvalidCursor: 400,
     e.MessageTooLarge: 413,
     e.HistoryGone: 410,
     e.Conflict: 409,
@@ -58,6 +62,7 @@ HINTS = {
     "TASK_CANNOT_WAIT": "Start a session in conversation mode.",
     "NOTHING_TO_RETRY": "POST a message to /v1/sessions/{id}/deliveries to go on.",
     "CURSOR_AHEAD": "Read again from the beginning.",
+    "INVALID_CURSOR": "Send a cursor as it came, or leave it away to begin at the beginning.",
     "SESSION_TOO_LARGE": "Start another session.",
     "QUEUE_FULL": "Send it again later, with the same dispatch_id.",
     "STORE_UNAVAILABLE": "Try again later; with the same dispatch_id nothing is done twice.",
@@ -120,6 +125,9 @@ def plain(details: Mapping[str, Any]) -> dict[str, Any]:
 def refusal_of_validation(error: RequestValidationError) -> ErrorResponse:
     """Return what does not fit a request's shape; what was sent is not repeated."""
     found = error.errors()
+    for each in found:
+        if each["loc"][0] == "query" and each["loc"][-1] in CURSORS:
+            return invalid_cursor(str(each["loc"][-1]))
     problems = [
         {"at": ".".join(str(part) for part in each["loc"]), "problem": str(each["msg"])}
         for each in found[:MOST_PROBLEMS]
@@ -132,6 +140,13 @@ def refusal_of_validation(error: RequestValidationError) -> ErrorResponse:
         f"the request does not fit: {first['at']}: {first['problem']}{more}",
         hint="GET /v1/openapi.json says what fits.",
         problems=problems,
+    )
+
+
+def invalid_cursor(name: str) -> ErrorResponse:
+    """Return what is said to a cursor that no answer gave; it is not repeated."""
+    return ErrorResponse(
+        400, e.InvalidCursor.code, f"`{name}` is no cursor that an answer gave", cursor=name
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from outlast.core.instant import milliseconds_at
-from outlast.engine.counters import counters_of
+from outlast.engine.counters import MOST_CODES, OTHER, counters_of
 from outlast.session.provider import ProviderOutage
 from outlast.store import StoreCounts, WorkerInfo
 
@@ -43,6 +43,7 @@ def exposition(
     yield from of_providers(outages)
     yield from of_fleet(workers)
     yield from of_workers(counters_by_worker)
+    yield from of_failures(counters_by_worker)
     yield from family(
         "outlast_open_streams", GAUGE, "Streams that this server has open.", [("", {}, streams)]
     )
@@ -75,11 +76,6 @@ def of_store(census: StoreCounts, now: int) -> Iterator[str]:
     about = "Lanes that rest after a failed turn, which can be retried, by the failure's code."
     codes = [("", {"code": code}, float(count)) for code, count in most_common(failed)]
     yield from family("outlast_failed_lanes", GAUGE, about, codes)
-
-
-MOST_CODES = 50
-"""Codes that are told apart: some of them are chosen by users' code."""
-OTHER = "other"
 
 
 def most_common(counts: Counter[str]) -> Iterator[tuple[str, int]]:
@@ -116,6 +112,27 @@ def of_fleet(workers: Sequence[WorkerInfo]) -> Iterator[str]:
     ):
         samples = [("", {"worker": worker}, float(value)) for worker, value in values.items()]
         yield from family(f"outlast_worker_{name}", GAUGE, about, samples)
+
+
+FAILURES = {
+    "failed_turns": "Turns that have failed in it, by code, agent and model.",
+    "provider_outages": "How often a lane in it began to wait for its provider, likewise.",
+}
+"""Counted by what failed and whose it was."""
+
+
+def of_failures(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for name, about in FAILURES.items():
+        samples: list[Sample] = [
+            ("", {"worker": worker, **labels_of(each)}, float(each["count"]))
+            for worker, counters in counters_by_worker.items()
+            for each in counters.get(name, ())
+        ]
+        yield from family(f"outlast_{name}_total", COUNTER, about, samples)
+
+
+def labels_of(counted: Mapping[str, Any]) -> Labels:
+    return {name: str(counted[name]) for name in ("code", "agent", "model")}
 
 
 def of_workers(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

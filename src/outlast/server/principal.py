@@ -13,7 +13,7 @@ ADMIN = "admin"
 
 SCOPES = {
     READ: "read sessions, their streams, open requests and lanes",
-    SEND: "start sessions, send messages, cancel, end and retry",
+    SEND: "start sessions, send messages, cancel, end and retry, one or many",
     APPROVE: "answer requests",
     INTERNALS: "see internal events, workers and metrics",
     ADMIN: "erase sessions, and all of the above",

@@ -10,11 +10,19 @@ from outlast.core.name import KEYED
 from outlast.core.record import Tokens
 from outlast.log.explain import read_state
 from outlast.log.reader import EntriesBefore
+from outlast.server.error import invalid_cursor
 from outlast.server.model.request import request_out
-from outlast.server.model.session import LaneWait, SessionOut, item_fields, usage_out
+from outlast.server.model.session import (
+    LaneWait,
+    SessionOut,
+    item_fields,
+    usage_out,
+    waiting_out,
+)
 from outlast.server.model.shape import rfc3339_or_none
 from outlast.server.principal import SEND, Principal
 from outlast.session import request_of
+from outlast.session.waiting import read_waiting
 from outlast.store import LaneInfo, SessionInfo, Store
 
 RESTS = ("idle", "waiting", "sleeping", "failed")
@@ -41,6 +49,7 @@ async def portray(
         next_lane=next_lane,
         continuation_token=token_of(info) if caller.may(SEND) else None,
         waits=[wait_of(n, states[n.lane], since) for n in resting],
+        waiting_for=waiting_out(await read_waiting(store, info)),
         requests=[request_out(request_of(request), info.agent) for request in requests],
         usage=usage_out(total(states)),
         lineage=await lineage_of(store, info),
@@ -54,7 +63,9 @@ def page_of(
     """Return the lanes behind one, in the order in which they were made, and where that ends."""
     start = 0
     if after is not None:
-        start = next((n for n, each in enumerate(lanes, 1) if each.lane == after), len(lanes))
+        start = next((n for n, each in enumerate(lanes, 1) if each.lane == after), 0)
+        if not start:  # lanes stay: the name was never given by a page of this session
+            raise invalid_cursor("lanes_after")
     page = lanes[start : start + limit]
     return page, page[-1].lane if page and start + limit < len(lanes) else None
 

@@ -7,6 +7,7 @@ from outlast.session.handle import Receipt, Session
 from outlast.session.request import Request, request_of
 from outlast.session.rest import AT_REST, is_at_rest, needs_somebody
 from outlast.session.result import Result
+from outlast.session.waiting import WaitingFor
 
 __all__ = [
     "AT_REST",
@@ -14,6 +15,7 @@ __all__ = [
     "Request",
     "Result",
     "Session",
+    "WaitingFor",
     "is_at_rest",
     "needs_somebody",
     "request_of",

@@ -6,8 +6,12 @@ from typing import Any
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.tool import Tool
 from outlast.core import record as r
+from outlast.core.json_text import JsonRefused, read_object
 from outlast.core.message import check_text
 from outlast.errors import InvalidAnswer, NotAnApprover, Retry
+
+OF_AN_ANSWER = "the arguments of the answer are"
+"""How the sentence begins that refuses them."""
 
 
 def check_answer(
@@ -63,10 +67,16 @@ def checked_args(tool: Tool | None, asked: r.RequestOpened, args: Mapping[str, A
     """Return the arguments that a call was approved with, if its tool takes them."""
     if args is None:
         return ""
-    text = check_text("what the arguments come to", to_json(args))
-    if tool:
-        try:
+    try:
+        text = check_text("what the arguments come to", to_json(args, OF_AN_ANSWER))
+        read_object(text.encode())  # also where the tool is not at hand that would read it
+        if tool:
             tool.arguments.parse(text)
-        except Retry as error:
-            raise InvalidAnswer(error.message, request=asked.request_id) from None
+    except JsonRefused as why:
+        raise InvalidAnswer(
+            f"the arguments are not JSON that everybody reads alike: {why}",
+            request=asked.request_id,
+        ) from None
+    except Retry as error:
+        raise InvalidAnswer(error.message, request=asked.request_id) from None
     return text

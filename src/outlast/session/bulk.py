@@ -1,33 +1,73 @@
-"""Retries of many failed turns at once: `app.bulk`.
+"""Retries and cancels of many turns at once: `app.bulk`.
 
-Owns the walk over the failed lanes and what makes it safe to repeat. Whether a turn has failed is
-what the store lists; a lane's owner decides again when it takes the retry (`core/decide.py`).
+Owns the walk over the lanes, in pages, and what makes it safe to repeat. Which lanes have failed or
+are open is what the store lists; a lane's owner decides again when it takes the retry or the cancel
+(`core/decide.py`).
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.lane import OpenStatus, Wait
+from outlast.core.message import check_text
 from outlast.core.name import check_who
 from outlast.errors import QueueFull, SessionOver, UnknownSession
 from outlast.session.inbox import Inbox
-from outlast.session.listing import check_failed, check_sought
-from outlast.store import FailureFilter, LaneInfo, Store
+from outlast.session.listing import check_failed, check_limit, check_open, check_place, check_sought
+from outlast.session.retry import add_retry, can_retry
+from outlast.store import LaneInfo, OpenLane, Store
 
-PAGE = 200
+PAGE = 100
+"""Lanes that are looked at and changed together: their arrivals share transactions."""
+
+CANCEL = "1" * 32
+"""The fingerprint of all cancels in bulk: the same turn or message is the same cancel."""
+
+LanePlace = tuple[str, str]
+"""A session and a lane of it."""
 
 
-class BulkRetry(Struct, frozen=True):
+class BulkRetry(Struct, frozen=True, omit_defaults=True):
     """How many failed turns are tried again, and how many were left.
 
     Left are turns that are no longer the last of their lane, or for which something is queued
-    already, and those of sessions that are over.
+    already, and those of sessions that are over. Where a `limit` was reached, `after` is where to
+    go on.
     """
 
     retried: int
     left: int
+    after: LanePlace | None = None
+
+
+class BulkCancel(Struct, frozen=True, omit_defaults=True):
+    """How many turns and messages are asked to stop, and how many were left.
+
+    Left are those that were asked before, and those that ended meanwhile. Where a `limit` was
+    reached, `after` is where to go on.
+    """
+
+    cancelled: int
+    left: int
+    after: LanePlace | None = None
+
+
+class PlacedLane(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def lane(self) -> str: ...
+
+
+Found = TypeVar("Found", bound=PlacedLane)
+ReadPage = Callable[[LanePlace | None, int], Awaitable[Sequence[Found]]]
+"""Returns the lanes behind a place, so many at most."""
 
 
 class BulkControl:
@@ -46,60 +86,131 @@ class BulkControl:
         tenant: str | None = None,
         principal: str = "",
         dry_run: bool = False,
+        limit: int | None = None,
+        after: LanePlace | None = None,
     ) -> BulkRetry:
         """Try failed turns again from where they failed: all, or those that failed so.
 
         Each failed turn is retried once, however often and in how many processes this is called.
-        With `dry_run` it only counts.
+        With `dry_run` it only counts. With a `limit` it looks at so many, and says in `after` where
+        the next call goes on.
         """
         failed = check_failed(True, code, since, self._store.clock)
-        assert failed is not None
+        tenant, agent = check_sought("tenant", tenant), check_sought("agent", agent)
         principal = check_who("name of who acts", principal)
-        retried = left = 0
-        sought = check_sought("tenant", tenant), check_sought("agent", agent)
-        async for lane in self._failed_lanes(failed, *sought):
-            if can_retry(lane) and (dry_run or await self._retry(lane, principal)):
-                retried += 1
-            else:
-                left += 1
-        return BulkRetry(retried, left)
 
-    async def _failed_lanes(
-        self, failed: FailureFilter, tenant: str | None, agent: str | None
-    ) -> AsyncIterator[LaneInfo]:
-        """Page through the lanes; one that fails meanwhile in a newer session is not met."""
-        after: tuple[str, str] | None = None
-        while page := await self._store.listing.lanes(
-            failed=failed, tenant=tenant, agent=agent, after=after, limit=PAGE
-        ):
-            for lane in page:
-                yield lane
-            after = page[-1].session_id, page[-1].lane
+        async def read(after: LanePlace | None, limit: int) -> Sequence[LaneInfo]:
+            return await self._store.listing.lanes(
+                failed=failed, tenant=tenant, agent=agent, after=after, limit=limit
+            )
+
+        async def act(lane: LaneInfo) -> bool:
+            return can_retry(lane) and (dry_run or await self._retry(lane, principal))
+
+        return BulkRetry(*await on_all(read, act, limit, after))
 
     async def _retry(self, lane: LaneInfo, principal: str) -> bool:
         """Queue a retry, and say whether it is the first of its turn."""
-        assert lane.failure is not None
+        try:
+            receipt = await add_retry(self._store, self._inbox, lane, principal)
+        except (SessionOver, UnknownSession, QueueFull):
+            return False
+        return not receipt.duplicate
+
+    async def cancel(
+        self,
+        *,
+        agent: str | None = None,
+        status: OpenStatus | None = None,
+        waiting: Wait | None = None,
+        since: datetime | timedelta | None = None,
+        tenant: str | None = None,
+        reason: str = "",
+        principal: str = "",
+        dry_run: bool = False,
+        limit: int | None = None,
+        after: LanePlace | None = None,
+    ) -> BulkCancel:
+        """Stop what is open in many lanes: the open turn of each, or else its next message.
+
+        All, or those of an agent, with a status, that are `waiting` for something, of sessions that
+        were started `since` then. What else is queued stays. Each turn and message is asked to stop
+        once, however often this is called; no other is stopped instead. With `dry_run` it only
+        counts. With a `limit` it looks at so many, and says in `after` where the next call goes on.
+        """
+        sought = check_open(status, waiting, since, self._store.clock)
+        tenant, agent = check_sought("tenant", tenant), check_sought("agent", agent)
+        reason = check_text("a reason", reason)
+        principal = check_who("name of who acts", principal)
+
+        async def read(after: LanePlace | None, limit: int) -> Sequence[OpenLane]:
+            return await self._store.listing.open_lanes(
+                sought, tenant=tenant, agent=agent, after=after, limit=limit
+            )
+
+        async def act(lane: OpenLane) -> bool:
+            is_open = bool(lane.turn or lane.message)
+            return is_open and (dry_run or await self._cancel(lane, reason, principal))
+
+        return BulkCancel(*await on_all(read, act, limit, after))
+
+    async def _cancel(self, lane: OpenLane, reason: str, principal: str) -> bool:
+        """Queue a cancel, and say whether it is the first of its turn or message."""
+        cancel = r.CancelRequested(
+            delivery_id="",
+            reason=reason,
+            turn=lane.turn,
+            message=lane.message,
+            principal=principal,
+        )
         try:
             receipt = await self._inbox.add(
                 lane.session_id,
                 lane.tenant,
                 lane.lane,
-                r.DeliveryQueued(delivery_id="", kind="retry", principal=principal),
-                scope=f"retry:{lane.session_id}",
-                # Named after the turn: of two that ask at once, one adds the retry.
-                dispatch_id=lane.failure.turn,
-                # Who asks makes no difference to that.
-                fingerprint=RETRY,
+                cancel,
+                scope=f"cancel:{lane.session_id}",
+                dispatch_id=lane.turn or lane.message,
+                fingerprint=CANCEL,
             )
-        except (SessionOver, UnknownSession, QueueFull):
+        except (SessionOver, UnknownSession):
             return False
         return not receipt.duplicate
 
 
-RETRY = "0" * 32
-"""The fingerprint of all retries: the same turn is the same retry."""
+async def on_all(
+    read: ReadPage[Found],
+    act: Callable[[Found], Awaitable[bool]],
+    limit: int | None,
+    after: LanePlace | None,
+) -> tuple[int, int, LanePlace | None]:
+    """Act on lanes until there are no more, or on `limit` of them.
+
+    Return on how many it was done, how many were left, and where to go on.
+    """
+    most = None if limit is None else check_limit(limit)
+    after = check_place(after)
+    done = left = 0
+    async for lanes in pages(read, most, after):
+        # At once: what arrives together is written together.
+        results = await asyncio.gather(*(act(lane) for lane in lanes))
+        done += sum(results)
+        left += len(results) - sum(results)
+        after = lanes[-1].session_id, lanes[-1].lane
+    return done, left, after if done + left == most else None
 
 
-def can_retry(lane: LaneInfo) -> bool:
-    """Say whether a lane rests after a failed turn, and nothing is queued behind it."""
-    return lane.failure is not None and bool(lane.failure.turn) and lane.status == "failed"
+async def pages(
+    read: ReadPage[Found], most: int | None, after: LanePlace | None
+) -> AsyncIterator[Sequence[Found]]:
+    """Page through lanes; one of a session that is started meanwhile is not met."""
+    seen = 0
+    while most is None or seen < most:
+        size = PAGE if most is None else min(PAGE, most - seen)
+        lanes = await read(after, size)
+        if lanes:
+            yield lanes
+            seen += len(lanes)
+            after = lanes[-1].session_id, lanes[-1].lane
+        if len(lanes) < size:
+            return

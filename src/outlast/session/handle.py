@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,19 +13,18 @@ from msgspec import Struct
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
-from outlast.agents.runtime.context import Slice
-from outlast.agents.runtime.json_value import from_json, slice_name
+from outlast.agents.runtime.json_value import from_json
 from outlast.agents.runtime.model_call import output_of
+from outlast.agents.state.slice_type import type_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.decide import DEADLINE_EXCEEDED
 from outlast.core.event import Event, cursor_of
 from outlast.core.index import PEOPLE, RELAYED
-from outlast.core.instant import date_of
+from outlast.core.instant import Span, date_of, milliseconds
 from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
-from outlast.core.view import EMPTY, Slices, change_all
 from outlast.errors import (
     NothingToRetry,
     TaskCannotWait,
@@ -34,40 +34,26 @@ from outlast.errors import (
     UnknownSession,
 )
 from outlast.log.explain import Explanation, explain, gather
-from outlast.log.explain.owner import serves
-from outlast.log.reader import EventReader, Outcome, Wakeups, read_messages, read_outcome
-from outlast.log_context import get_logger
+from outlast.log.history import HistoryReader
+from outlast.log.reader import EventReader, Outcome, Wakeups, read_outcome
 from outlast.session.answer import check_answer, check_approver, checked_args
 from outlast.session.inbox import ANYBODY, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
-from outlast.session.rest import is_at_rest, is_ready, needs_somebody
+from outlast.session.rest import is_at_rest, needs_somebody
 from outlast.session.result import Result, ResultStatus
+from outlast.session.retry import check_retry_failed, retry_if_failed
+from outlast.session.state import SliceQuery
+from outlast.session.waiting import (
+    IdleWorkerCheck,
+    OutageNotices,
+    OutageWatch,
+    WaitingFor,
+    code_of,
+    read_waiting,
+)
 from outlast.store import AdmissionReceipt as StoreReceipt
-from outlast.store import SessionInfo, Store
-
-log = get_logger("outlast.session")
-
-
-class IdleWorkerCheck:
-    """Looks for workers once, when a lane of the session is ready and has no owner."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._has_looked = False
-
-    async def look(self, info: SessionInfo) -> None:
-        ready = [lane for lane in info.lanes if is_ready(lane, info.seen_at) and not lane.worker]
-        if self._has_looked or not ready:
-            return
-        self._has_looked = True
-        workers = await self._store.work.workers()
-        if not any(serves(worker, lane) for worker in workers for lane in ready):
-            log.warning(
-                "no worker serves this session; it is waited for until one does",
-                extra={"session": info.session_id, "agent": info.agent, "workers": len(workers)},
-            )
-
+from outlast.store import DeliveryInfo, SessionInfo, Store
 
 Out = TypeVar("Out", default=Any)
 T = TypeVar("T")
@@ -107,13 +93,16 @@ class Receipt(Generic[Out]):
         again = ", duplicate" if self.duplicate else ""
         return f"Receipt({self.delivery_id} for {self.session_id}, lane {self.lane}{again})"
 
-    async def result(self) -> Result[Out]:
-        """Wait for the message's turn to end, or for it to need a human."""
-        return await self.session.result_of(self.delivery_id)
+    async def result(self, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait for the message's turn to end, or for it to need a human; for so long at most.
+
+        When that is up the result is `running`, with what is waited for.
+        """
+        return await self.session.result_of(self.delivery_id, timeout=timeout)
 
 
 class Session(Generic[Out]):
-    """A handle on one session. Holds nothing; make as many as you like."""
+    """A handle on one session. Holds nothing of it; make as many as you like."""
 
     def __init__(
         self,
@@ -129,6 +118,7 @@ class Session(Generic[Out]):
         self._clock = clock
         self._agents = agents
         self._inbox = inbox
+        self._notices = OutageNotices(session_id)
         self.receipt: Receipt[Out] | None = Receipt(self, receipt) if receipt else None
 
     def __repr__(self) -> str:
@@ -159,15 +149,18 @@ class Session(Generic[Out]):
         message: Said,
         *,
         dispatch_id: str | None = None,
+        retry_failed: bool = False,
         lane: str = MAIN,
         principal: str = "",
         deadline: datetime | timedelta | None = None,
     ) -> Receipt[Out]:
         """Put a message into the session's queue; it is there for good when this returns.
 
-        The same `dispatch_id` again returns the first receipt. At its `deadline` the message's
-        turn fails.
+        The same `dispatch_id` again returns the first receipt; with `retry_failed` the message's
+        turn is tried again if it has failed, and the receipt is that of the retry. At its
+        `deadline` the message's turn fails.
         """
+        check_retry_failed(retry_failed, dispatch_id)
         info = await self._info_for_message()
         queued = r.DeliveryQueued(
             delivery_id="",
@@ -175,7 +168,11 @@ class Session(Generic[Out]):
             principal=check_who(PRINCIPAL, principal),
             deadline_at=instant_of(deadline, self._store.clock, dispatch_id),
         )
-        return await self._add(info, queued, lane, f"session:{self.id}", dispatch_id)
+        receipt = await self._add(info, queued, lane, f"session:{self.id}", dispatch_id)
+        if not retry_failed:
+            return receipt
+        retried = await retry_if_failed(self._store, self._inbox, receipt, principal)
+        return Receipt(receipt.session, retried) if retried else receipt
 
     async def _info_for_message(self) -> SessionInfo:
         info = await self.info()
@@ -338,64 +335,105 @@ class Session(Generic[Out]):
     ) -> AsyncIterator[Event]:
         return self._handle(session_id).events(after, follow=follow, internals=internals)
 
-    async def wait(self) -> Result[Out]:
-        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+    async def wait(self, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait until nothing is queued, ready or running, and say what the last turn came to.
+
+        When the `timeout` is up before, the result is `running`, and its `waiting_for` says what
+        the session waits for. Without one this waits for as long as it takes, also for a provider
+        that is away, of which the log of this process is told.
+        """
+        return await self._result_within(None, timeout, logs=True)
+
+    async def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait for one delivery to be settled, or for its turn to need a human.
+
+        A `timeout` is as for `wait`.
+        """
+        if not is_id(delivery_id):
+            raise unknown_delivery(delivery_id)
+        return await self._result_within(delivery_id, timeout, logs=True)
+
+    async def _result_within(
+        self, delivery_id: str | None, timeout: Span | None, *, known: str | None = None, logs: bool
+    ) -> Result[Out]:
+        """Wait for a result, for so long; see `wait_or_outage` for `known`."""
+        seconds = None if timeout is None else milliseconds(timeout) / 1000
+        limit = asyncio.timeout(seconds)
+        try:
+            if seconds != 0:
+                async with limit:
+                    return await self._wait_for_result(delivery_id, known, logs=logs)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        info = await self.info()
+        return await self._look(info, delivery_id) or await self._running(info, delivery_id)
+
+    async def _wait_for_result(
+        self, delivery_id: str | None, known: str | None, *, logs: bool
+    ) -> Result[Out]:
         idle_check = IdleWorkerCheck(self._store)
+        outages = OutageWatch(self._store)
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
                 info = await self.info()
-                if is_at_rest(info):
-                    return await self._result(info, None)
+                found = await self._look(info, delivery_id)
+                if found and self._notices.are_open:
+                    info = await self.info()  # the first one may be older than the result
+                waits = await outages.look(info)
+                if logs:
+                    self._notices.tell(waits)
+                if found:
+                    return found
+                if known is not None and known != code_of(waits):
+                    return await self._running(info, delivery_id, *waits)
                 if not await wakeups.wait():
                     await idle_check.look(info)
 
-    async def result_of(self, delivery_id: str) -> Result[Out]:
-        """Wait for one delivery to be settled, or for its turn to need a human."""
-        idle_check = IdleWorkerCheck(self._store)
-        with Wakeups(self._store, self.id, only_rests=True) as wakeups:
-            while True:
-                wakeups.clear()
-                info = await self.info()
-                delivery = (
-                    await self._store.listing.delivery(delivery_id) if is_id(delivery_id) else None
-                )
-                if delivery is None or delivery.session_id != self.id:
-                    raise UnknownDelivery(
-                        f"this session never got {delivery_id}", delivery=delivery_id
-                    )
-                # An answer is settled when it is taken; its turn goes on.
-                answered = delivery.outcome == "answered"
-                goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
-                if delivery.state == "settled" and not goes_on:
-                    if delivery.turn:
-                        before = None if answered else delivery.settled_offset
-                        return await self._result(info, delivery.turn, before)
-                    # Only its deadline makes a message fail before it had a turn.
-                    error = DEADLINE_EXCEEDED if delivery.outcome == "failed" else None
-                    return Result(status=cast("ResultStatus", delivery.outcome), error=error)
-                if needs_somebody(info, delivery.lane):
-                    return Result(status="waiting", requests=await self._requests(delivery.lane))
-                if is_at_rest(info):
-                    return await self._result(info, None)
-                if not await wakeups.wait():
-                    await idle_check.look(info)
+    async def _look(self, info: SessionInfo, delivery_id: str | None) -> Result[Out] | None:
+        """Return the result of the session's last turn or of a delivery, if there is one yet."""
+        if delivery_id is None:
+            return await self._result(info, None) if is_at_rest(info) else None
+        delivery = await self._delivery(delivery_id)
+        # An answer is settled when it is taken; its turn goes on.
+        answered = delivery.outcome == "answered"
+        goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
+        if delivery.state == "settled" and not goes_on:
+            if delivery.turn:
+                before = None if answered else delivery.settled_offset
+                return await self._result(info, delivery.turn, before)
+            # Only its deadline makes a message fail before it had a turn.
+            error = DEADLINE_EXCEEDED if delivery.outcome == "failed" else None
+            return Result(status=cast("ResultStatus", delivery.outcome), error=error)
+        if needs_somebody(info, delivery.lane):
+            return await self._waiting(info, delivery.lane)
+        return await self._result(info, None) if is_at_rest(info) else None
+
+    async def _delivery(self, delivery_id: str) -> DeliveryInfo:
+        found = await self._store.listing.delivery(delivery_id) if is_id(delivery_id) else None
+        if found is None or found.session_id != self.id:
+            raise unknown_delivery(delivery_id)
+        return found
+
+    async def _running(
+        self, info: SessionInfo, delivery_id: str | None, *outages: WaitingFor
+    ) -> Result[Out]:
+        """Return that there is no result yet, and what is waited for."""
+        if outages:
+            return Result(status="running", waiting_for=outages[0])
+        lane = (await self._delivery(delivery_id)).lane if delivery_id else None
+        return Result(status="running", waiting_for=await read_waiting(self._store, info, lane))
 
     async def history(self, lane: str = MAIN) -> list[Message]:
         """Return a lane's conversation so far, as the model sees it."""
         await self._info_with(lane)
-        return [message async for message in read_messages(self._store, self.id, lane)]
+        reader = HistoryReader(self._store, self.id, lane)
+        return [message async for _, message in reader.read()]
 
-    async def query(self, kind: type[T]) -> Slice[T]:
-        """Return what the session keeps of a type."""
-        slices: Slices = EMPTY
-        cursor = 0
-        while True:
-            page = await self._store.log.read(self.id, cursor)
-            slices = change_all(slices, page.entries)
-            if page.cursor <= cursor:
-                return Slice(slices.get(slice_name(kind), ()), kind)
-            cursor = page.cursor
+    def query(self, kind: type[T]) -> SliceQuery[T]:
+        """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
+        return SliceQuery(self._store, self.id, type_of(kind))
 
     async def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""
@@ -416,7 +454,7 @@ class Session(Generic[Out]):
         self, info: SessionInfo, turn: str | None, before: int | None = None
     ) -> Result[Out]:
         if turn is None and any(lane.status == "waiting" for lane in info.lanes):
-            return Result(status="waiting", requests=await self.requests())
+            return await self._waiting(info)
         end = (before or info.end) + 1
         outcome = await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
         if outcome is None:
@@ -432,11 +470,19 @@ class Session(Generic[Out]):
             turn=outcome.turn,
         )
 
+    async def _waiting(self, info: SessionInfo, lane: str | None = None) -> Result[Out]:
+        found = await read_waiting(self._store, info, lane)
+        return Result(status="waiting", requests=await self._requests(lane), waiting_for=found)
+
     def _typed(self, name: str, outcome: Outcome) -> Any:
         agent = self._agents.get(name)
         if agent is None:
             return outcome.text if outcome.output is None else from_json(outcome.output)
         return output_of(outcome.text, outcome.output, agent)
+
+
+def unknown_delivery(delivery_id: str) -> UnknownDelivery:
+    return UnknownDelivery(f"this session never got {delivery_id}", delivery=delivery_id)
 
 
 async def send_addressed(session: Session[Any], message: AddressedMessage) -> Receipt[Any]:
@@ -450,3 +496,14 @@ async def send_addressed(session: Session[Any], message: AddressedMessage) -> Re
     return await session._add(
         info, queued, MAIN, message.scope, message.dispatch_id, message.fingerprint
     )
+
+
+async def wait_or_outage(
+    session: Session[Any], delivery_id: str | None, timeout: Span | None, known: str | None
+) -> Result[Any]:
+    """Wait for a result on behalf of another process, and leave it to that to tell of an outage.
+
+    With `known` the wait is also over when that is not the code of the error for which a provider
+    is waited for: empty, if none is.
+    """
+    return await session._result_within(delivery_id, timeout, known=known, logs=False)

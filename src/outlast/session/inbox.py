@@ -20,6 +20,7 @@ from outlast.core.message import MAX_MESSAGE
 from outlast.core.name import KEYED, check_id, storable_key
 from outlast.core.record import AnyRecord
 from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
+from outlast.net import trace_context
 from outlast.store import Admission, AdmissionReceipt, RequestInfo, Store, StoreClock
 
 ANYBODY = "tenant"
@@ -129,6 +130,15 @@ def with_secret(cursor: r.NewOutboxCursor, secret: str) -> r.NewOutboxCursor:
     return replace(cursor, secret=secret) if cursor.url else cursor
 
 
+def with_trace(record: AnyRecord, parent: str) -> AnyRecord:
+    """Return a record with the span that it was sent in, if it can start a turn.
+
+    The same dispatch sent again comes from another span: this is no part of its fingerprint.
+    """
+    starts = isinstance(record, r.DeliveryQueued) and record.kind != "reply"
+    return replace(record, traceparent=parent) if starts else record
+
+
 MIB = 1024 * 1024
 
 
@@ -150,10 +160,13 @@ ANY_ROOM = QueueLimits(session_bytes=0)
 class Inbox:
     """Admits arrivals to sessions."""
 
-    def __init__(self, store: Store, clock: Clock, room: QueueLimits = ANY_ROOM) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, room: QueueLimits = ANY_ROOM, *, is_traced: bool = True
+    ) -> None:
         self._store = store
         self._clock = clock
         self._room = room
+        self._is_traced = is_traced
 
     @property
     def store_clock(self) -> StoreClock:
@@ -163,9 +176,13 @@ class Inbox:
     async def admit(self, admission: Admission) -> AdmissionReceipt:
         """Put one arrival into the log, or raise what the store says against it."""
         room = self._room
+        records = admission.records
+        if self._is_traced and (parent := trace_context.current()):
+            records = tuple(with_trace(record, parent) for record in records)
         admission = replace(
             admission,
-            body=codec.encode_checked(admission.records),
+            records=records,
+            body=codec.encode_checked(records),
             most_queued=room.session,
             most_queued_of_tenant=room.tenant,
             most_bytes=room.session_bytes,
@@ -201,7 +218,9 @@ class Inbox:
                 at=self.store_clock.date(),
                 dispatch_id=dispatch_id or delivery_id,
                 scope=scope,
-                fingerprint=fingerprint or fingerprint_of(without_deadline(record), lane),
+                # An arrival that the caller did not name is never compared with another.
+                fingerprint=fingerprint
+                or (fingerprint_of(without_deadline(record), lane) if dispatch_id else ""),
                 request_id=record.request_id if isinstance(record, r.DeliveryQueued) else "",
             )
         )

@@ -8,14 +8,17 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
+from outlast.core.event import shown
 from outlast.core.index import PEOPLE
 from outlast.core.instant import date_of, milliseconds, since_epoch
-from outlast.core.lane import Status
+from outlast.core.lane import OpenStatus, Status, Wait
 from outlast.core.name import check_who, is_id
-from outlast.errors import InvalidInput, UnknownWorker
-from outlast.store import FailureFilter, LaneInfo, Store, StoreClock, WorkerInfo
+from outlast.errors import InvalidCursor, InvalidInput, UnknownWorker
+from outlast.store import FailureFilter, LaneInfo, OpenFilter, Store, StoreClock, WorkerInfo
 
 STATUSES: tuple[str, ...] = get_args(Status)
+OPEN_STATUSES: tuple[str, ...] = get_args(OpenStatus)
+WAITS: tuple[str, ...] = get_args(Wait)
 MOST = 1_000_000
 """How many can be listed at once."""
 
@@ -93,13 +96,27 @@ def check_failed(failed: bool, code: Any, since: Any, clock: StoreClock) -> Fail
     """Return which failures are looked for; a code or an instant says that some are."""
     if not failed and code is None and since is None:
         return None
+    return FailureFilter(check_sought("code", code), check_since(since, clock))
+
+
+def check_since(since: Any, clock: StoreClock) -> datetime | None:
+    """Return from which instant on is looked for; a timedelta is so long ago."""
+    if since is None:
+        return None
     if isinstance(since, timedelta):
-        since = date_of(max(0, clock.earliest() - milliseconds(since)))
-    elif since is not None and not isinstance(since, datetime):
+        return date_of(max(0, clock.earliest() - milliseconds(since)))
+    if not isinstance(since, datetime):
         raise InvalidInput(f"since is a datetime with a time zone or a timedelta, not {since!r}")
-    if since is not None:
-        since = date_of(max(0, since_epoch("since", since)))
-    return FailureFilter(check_sought("code", code), since)
+    return date_of(max(0, since_epoch("since", since)))
+
+
+def check_open(status: Any, waiting: Any, since: Any, clock: StoreClock) -> OpenFilter:
+    """Return which open lanes are looked for."""
+    if status is not None and status not in OPEN_STATUSES:
+        raise InvalidInput(f"what is open is one of {', '.join(OPEN_STATUSES)}, not {status!r}")
+    if waiting is not None and waiting not in WAITS:
+        raise InvalidInput(f"what is waited for is one of {', '.join(WAITS)}, not {waiting!r}")
+    return OpenFilter(status, waiting, check_since(since, clock))
 
 
 def check_place(after: Any) -> tuple[str, str] | None:
@@ -107,5 +124,36 @@ def check_place(after: Any) -> tuple[str, str] | None:
     if after is None:
         return None
     if not isinstance(after, tuple | list) or len(after) != 2 or not all(map(is_id, after)):
-        raise InvalidInput(f"a list goes on after a session and a lane of it, not {after!r}")
+        raise InvalidCursor(f"a list goes on after a session and a lane of it, not {shown(after)}")
     return after[0], after[1]
+
+
+def check_cursor(name: str, given: Any) -> str | None:
+    """Return the id behind which a list goes on; what the list ended with may be gone by now."""
+    if given is None:
+        return None
+    if is_id(given):
+        return str(given)
+    raise unknown_cursor(name, given)
+
+
+async def check_request_cursor(
+    store: Store, tenant: str | None, given: Any, name: str = "cursor"
+) -> str | None:
+    """Return the request behind which a list goes on.
+
+    Requests are listed in the order in which they were opened, which only their rows know: behind
+    one that is not there, or another tenant's, the list would begin anew.
+    """
+    if given is None:
+        return None
+    known = await store.listing.request(given) if is_id(given) else None
+    if known is None or tenant not in (None, known.tenant):
+        raise unknown_cursor(name, given)
+    return known.request_id
+
+
+def unknown_cursor(name: str, given: Any) -> InvalidCursor:
+    return InvalidCursor(
+        f"`{name}` is the id with which the last page ended, not {shown(given)}", cursor=name
+    )

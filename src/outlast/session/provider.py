@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from outlast.core.breaker import Breaker, BreakerState
 from outlast.core.instant import date_of
 from outlast.core.record import Failure
-from outlast.log.breaker import document_of, find_breaker, list_breakers
+from outlast.log.breaker import end_pause, list_breakers
 from outlast.session.listing import check_sought
 from outlast.store import Store
 
@@ -55,24 +54,13 @@ class ProviderControl:
         """Have the first in each line ask its provider now; return how many lines there are."""
         found = await self._find(agent)
         for breaker in found:
-            await self._wake(breaker)
+            await end_pause(self._store, breaker.provider)
         return len(found)
 
     async def _find(self, agent: str | None) -> Sequence[Breaker]:
         agent = check_sought("agent", agent)
         found = await list_breakers(self._store)
         return [each for each in found if agent in (None, each.provider.agent)]
-
-    async def _wake(self, breaker: Breaker) -> None:
-        provider, store = breaker.provider, self._store
-        while True:
-            now, (known, version) = store.clock.earliest(), await find_breaker(store, provider)
-            if known is None or not known.is_paused(now):
-                break
-            due = document_of(replace(known, next_at=now), version + 1)
-            if await store.document.put(due, expected=version):
-                await store.limit.resize(provider.name, known.group)
-                break
 
     async def _describe(self, breaker: Breaker) -> ProviderOutage:
         name = breaker.provider.name

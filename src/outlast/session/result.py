@@ -8,11 +8,12 @@ from typing_extensions import TypeVar
 from outlast.core.record import Failure, Tokens
 from outlast.errors import DeadlineExceeded, SessionError, StillWaiting
 from outlast.session.request import Request
+from outlast.session.waiting import WaitingFor, in_words
 
 Out = TypeVar("Out", default=Any)
 
 ResultStatus = Literal[
-    "completed", "waiting", "failed", "cancelled", "ended", "idle", "refused", "ignored"
+    "completed", "waiting", "running", "failed", "cancelled", "ended", "idle", "refused", "ignored"
 ]
 
 
@@ -21,7 +22,8 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
 
     `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
     ended, or idle where nothing has been said yet; refused and ignored are messages that no turn
-    took, because the session was over.
+    took, because the session was over. It is running where the time to wait was up before.
+    `waiting_for` says what a session that is running or waiting waits for; None: it is at work.
     """
 
     status: ResultStatus
@@ -30,6 +32,7 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     error: Failure | None = None
     usage: Tokens = Tokens()
     turn: str = ""
+    waiting_for: WaitingFor | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -39,9 +42,12 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     def unwrap(self) -> Out:
         """Return the output of a completed turn.
 
-        Raises StillWaiting if the turn waits for a human, and SessionError if it has ended
-        without an output: DeadlineExceeded is one.
+        Raises StillWaiting if the turn waits for a human or goes on, and SessionError if it has
+        ended without an output: DeadlineExceeded is one.
         """
+        if self.status == "running":
+            waits = f"waits for {in_words(self.waiting_for)}" if self.waiting_for else "is at work"
+            raise StillWaiting(f"there is no output yet: the session {waits}; wait again")
         if self.is_waiting:
             asked = ", ".join(request.request_id for request in self.requests)
             raise StillWaiting(

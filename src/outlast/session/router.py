@@ -24,6 +24,7 @@ from outlast.errors import (
 from outlast.session import Receipt, Session
 from outlast.session.handle import AddressedMessage, send_addressed
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, keyed_token
+from outlast.session.retry import AcceptedMessage, check_retry_failed, retry_if_failed
 from outlast.session.start import NewSession, SessionStarter
 from outlast.store import AdmissionReceipt as StoreReceipt
 from outlast.store import Store
@@ -76,7 +77,12 @@ class SessionRouter:
         if new.continuation_token is not None:
             check_token(new.continuation_token)
         receipt = await self._starter.start(new)
+        if new.retry_failed:
+            receipt = await self._retried(receipt, new.principal) or receipt
         return self.handle(receipt.session_id, receipt)
+
+    async def _retried(self, sent: AcceptedMessage, principal: str) -> StoreReceipt | None:
+        return await retry_if_failed(self._store, self._inbox, sent, principal)
 
     async def deliver(
         self,
@@ -87,12 +93,20 @@ class SessionRouter:
         dispatch_id: str | None,
         tenant: str,
         principal: str,
+        retry_failed: bool = False,
         scope: str = ANYBODY,
     ) -> Receipt[Any]:
         """Send a message to the living session that a token leads to, else to a new one."""
+        check_retry_failed(retry_failed, dispatch_id)
         addressed = addressed_to("deliver", token, message, dispatch_id, tenant, principal)
         addressed = replace(addressed, scope=scope)
-        return await self._bring(addressed, agent, living=True)
+        receipt = await self._bring(addressed, agent, living=True)
+        return await self._newest(receipt, principal) if retry_failed else receipt
+
+    async def _newest(self, receipt: Receipt[Any], principal: str) -> Receipt[Any]:
+        """Return the receipt of a message's newest try, after a retry if that has failed."""
+        retried = await self._retried(receipt, principal)
+        return Receipt(receipt.session, retried) if retried else receipt
 
     async def send(
         self,
@@ -102,6 +116,7 @@ class SessionRouter:
         dispatch_id: str | None,
         tenant: str,
         principal: str,
+        retry_failed: bool = False,
     ) -> Receipt[Any]:
         """Send a message to an address, and start a session there if it needs one."""
         if isinstance(to, Token):
@@ -112,11 +127,14 @@ class SessionRouter:
                 dispatch_id=dispatch_id,
                 tenant=tenant,
                 principal=principal,
+                retry_failed=retry_failed,
             )
         if not isinstance(to, Key):
             raise InvalidInput(f"a message is sent to a Token or a Key, not to {to!r}")
+        check_retry_failed(retry_failed, dispatch_id)
         addressed = addressed_to("key", self._token_of(to), message, dispatch_id, tenant, principal)
-        return await self._bring(addressed, to.agent, living=False)
+        receipt = await self._bring(addressed, to.agent, living=False)
+        return await self._newest(receipt, principal) if retry_failed else receipt
 
     async def find(self, key: Key, tenant: str) -> str | None:
         """Return the session of an agent that has a key, over or not."""
@@ -194,7 +212,7 @@ def addressed_to(
     return AddressedMessage(
         token,
         content,
-        fingerprint_of(how, token, content),
+        fingerprint_of(how, token, content) if dispatch_id else "",
         check_dispatch(dispatch_id),
         check_id("tenant", tenant),
         check_who("principal", principal),

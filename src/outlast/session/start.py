@@ -15,11 +15,12 @@ from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.lane import SessionMode
-from outlast.core.message import Said, content_of
+from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who
 from outlast.errors import InvalidInput
 from outlast.net.signature import secrets_of
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, instant_of, with_secret
+from outlast.session.retry import check_retry_failed
 from outlast.store import Admission, AdmissionReceipt
 
 MOST_ABOVE = 1000
@@ -49,12 +50,14 @@ class NewSession(Struct, frozen=True, kw_only=True):
     `sender` is who sent the first message, where that is not only the principal. `depth` counts
     the sessions of other apps that it is started for. A `dispatch_id` is compared with others of
     its `scope` by the `fingerprint`, which is made of the start itself unless it is given.
+    `retry_failed` is no part of that.
     """
 
     agent: str
     message: Said
     mode: SessionMode = "conversation"
     dispatch_id: str | None = None
+    retry_failed: bool = False
     continuation_token: str | None = None
     lane: str = MAIN
     tenant: str = "default"
@@ -83,10 +86,6 @@ class SessionStarter:
         secret = "".join(secrets_of(new.webhook.secret)) if new.webhook else ""
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, principal=new.sender)
-        # A deadline that is given as a span of time is another instant at each try, and what the
-        # agent's code has subscribed to may be something else by then.
-        asked = tuple(cursor for cursor in started.outbox if cursor.url)
-        facts = replace(started, token="", deadline_at=0, outbox=asked)
         return await self._inbox.admit(
             Admission(
                 tenant=started.tenant,
@@ -98,7 +97,8 @@ class SessionStarter:
                 at=self._inbox.store_clock.date(),
                 dispatch_id=new.dispatch_id or delivery_id,
                 scope=new.scope,
-                fingerprint=new.fingerprint or fingerprint_of(facts, content, new.lane),
+                fingerprint=new.fingerprint
+                or (fingerprint(started, content, new.lane) if new.dispatch_id else ""),
                 new=True,
                 agent=started.agent,
                 mode=started.mode,
@@ -129,11 +129,20 @@ class SessionStarter:
         )
 
 
+def fingerprint(started: r.SessionStarted, content: Content, lane: str) -> str:
+    """Return what tells a start from another with the same dispatch id."""
+    # A deadline that is given as a span of time is another instant at each try, and what the
+    # agent's code has subscribed to may be something else by then.
+    asked = tuple(cursor for cursor in started.outbox if cursor.url)
+    return fingerprint_of(replace(started, token="", deadline_at=0, outbox=asked), content, lane)
+
+
 def check(new: NewSession) -> None:
     """Say what is wrong with a start before anything is looked up."""
     if new.mode not in get_args(SessionMode):
         raise InvalidInput(f'mode is "conversation" or "task", not {new.mode!r}')
     check_dispatch(new.dispatch_id)
+    check_retry_failed(new.retry_failed, new.dispatch_id)
     if type(new.depth) is not int or not 0 <= new.depth <= MOST_ABOVE:
         raise InvalidInput(f"depth is a number of sessions above, 0 to {MOST_ABOVE}")
     if new.webhook is not None and not isinstance(new.webhook, Webhook):

@@ -27,6 +27,8 @@ from outlast.store.listing import (
     LaneCount,
     LaneInfo,
     ListingStore,
+    OpenFilter,
+    OpenLane,
     RequestInfo,
     SessionInfo,
     StoreCounts,
@@ -39,6 +41,7 @@ from outlast.store.work import (
     Lease,
     Renewal,
     TakeoverEvidence,
+    Unfinished,
     WorkerInfo,
     WorkStore,
 )
@@ -66,6 +69,8 @@ __all__ = [
     "Loaded",
     "LogPage",
     "LogStore",
+    "OpenFilter",
+    "OpenLane",
     "OutboxCursor",
     "OutboxStore",
     "Permit",
@@ -81,6 +86,7 @@ __all__ = [
     "StoreCounts",
     "TakeoverEvidence",
     "Transaction",
+    "Unfinished",
     "WorkStore",
     "WorkerInfo",
 ]

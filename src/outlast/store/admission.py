@@ -90,12 +90,14 @@ def digest(text: str) -> bytes:
 
 
 def has_open_cancel(records: Sequence[AnyRecord]) -> bool:
-    """Whether there is a cancel that names no turn: it is made out to the one that is open."""
-    return any(type(record) is CancelRequested and not record.turn for record in records)
+    """Whether there is a cancel that names nothing: it is made out to the turn that is open."""
+    return any(is_open_cancel(record) for record in records)
+
+
+def is_open_cancel(record: AnyRecord) -> bool:
+    return isinstance(record, CancelRequested) and not (record.turn or record.message)
 
 
 def with_turn(record: AnyRecord, turn: str) -> AnyRecord:
-    """Give a cancel that names no turn the one that is open."""
-    if isinstance(record, CancelRequested) and not record.turn:
-        return replace(record, turn=turn)
-    return record
+    """Give a cancel that names nothing the turn that is open."""
+    return replace(record, turn=turn) if is_open_cancel(record) else record

@@ -153,6 +153,6 @@ class Transaction(Protocol):
         """Write the commit in this transaction and end it; refused, all is rolled back.
 
         One that was lost on the way, or stopped by the database, is refused as `undone` if it is
-        certain that nothing of it was written. Where nobody knows, this raises StoreUnavailable.
+        certain that nothing of it was written. Where that is unknown, this raises StoreUnavailable.
         """
         ...

@@ -25,12 +25,16 @@ class FailureInfo(Struct, frozen=True, gc=False):
     turn: str = ""
 
 
+MOST_LANES_LISTED = 100
+"""Lanes that a list shows of each session."""
+
+
 class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A lane as it is listed. `worker` owns it, or did until its lease ran out.
 
     `deaths` counts the owners that it lost without getting on; no worker is given it before
     `claimable_at`. `size` is how many bytes its records have. `failure` is there from a failed turn
-    until the next one begins.
+    until the next one begins. `wait` is what it rests for: provider, request, timer, …
     """
 
     session_id: str
@@ -47,13 +51,15 @@ class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
     claimable_at: datetime | None = None
     size: int = 0
     failure: FailureInfo | None = None
+    wait: tuple[str, ...] = ()
 
 
 class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A session as it is listed. `status` is that of its liveliest lane, or how it ended.
 
     `seen_at` is the store's own time at which it was so: what its lanes are due by. A server does
-    not tell it.
+    not tell it. `lane_count` is how many lanes there are: of one session all are in `lanes`, in a
+    list of sessions at most 100 of each, in any case the one that failed last.
     """
 
     session_id: str
@@ -68,6 +74,7 @@ class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     token: str = ""
     parent: str = ""
     lanes: tuple[LaneInfo, ...] = ()
+    lane_count: int = 0
     seen_at: datetime | None = None
 
     @property
@@ -135,6 +142,25 @@ class FailureFilter(Struct, frozen=True, gc=False):
     since: datetime | None = None
 
 
+class OpenFilter(Struct, frozen=True, gc=False):
+    """Which open lanes are looked for: all, those with a status, those that wait for something,
+    those of sessions that were started at an instant or after it."""
+
+    status: str | None = None
+    wait: str | None = None
+    since: datetime | None = None
+
+
+class OpenLane(Struct, frozen=True, gc=False):
+    """A lane with something to stop: its open `turn`, or else the `message` that is next."""
+
+    session_id: str
+    tenant: str
+    lane: str
+    turn: str
+    message: str
+
+
 class ListingStore(Protocol):
     """Sessions, lanes, deliveries, requests and tokens, found without reading a log."""
 
@@ -154,6 +180,8 @@ class ListingStore(Protocol):
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first, those older than the session `before`.
+
+        Of each, at most `MOST_LANES_LISTED` lanes are read: `lanes` has all of them, page by page.
 
         With `failed`, those with a lane whose last turn failed so, unless they are over in another
         way than by failing. It costs nothing where nothing has failed.
@@ -176,6 +204,21 @@ class ListingStore(Protocol):
 
         `after` is the session and the name of the lane to go on behind. With `failed`, those whose
         last turn failed so, of sessions that are not over in another way.
+        """
+        ...
+
+    async def open_lanes(
+        self,
+        sought: OpenFilter,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenLane]:
+        """List the lanes of living sessions that have an open turn or a message that is next.
+
+        In the order of `lanes`, behind the session and the lane `after`.
         """
         ...
 

@@ -1,7 +1,7 @@
 """The topic `outbox`: cursors over sessions' logs, from which events are delivered outside.
 
 A commit with `tells` makes a session's cursors due; a dispatcher takes those that are due, delivers
-events and settles them. What a delivery is, and to whom, is not known here.
+events and settles them. Knows neither what a delivery is nor to whom it goes.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The topic `work`: workers, the lease that each of them holds, and the lanes that they own.
 
 Knows nothing of what is in a log: a lane is ready, owned under a fence, or neither.
-What an owner writes is the topic `log`.
+An owner writes through the topic `log`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +42,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     `liveness_address` is where it answers observers on other hosts, if it does: the worker says
     where it would listen, and the store where it is reached. `evidence` lists what can prove its
     death before its lease ends; `silent` says that the database sees none of its connections now.
+    With `arrived_since` it is given only lanes for which something has arrived since then.
     """
 
     worker: str
@@ -61,6 +62,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     liveness_address: str = ""
     evidence: tuple[TakeoverEvidence, ...] = ()
     silent: bool = False
+    arrived_since: datetime | None = None
 
 
 class Renewal(Struct, frozen=True, gc=False):
@@ -116,6 +118,23 @@ class Claim(Struct, frozen=True, gc=False):
     evidence: str = ""
 
 
+class Unfinished(Struct, frozen=True, gc=False):
+    """Sessions with a lane that is ready and that no living worker carries, by agent.
+
+    `oldest_at` is since when the first of their lanes is ready, `now` the store's time. It counts
+    so many lanes at most, of which `is_whole` says whether they were all.
+    """
+
+    sessions: Mapping[str, int]
+    oldest_at: int | None
+    now: int
+    is_whole: bool = True
+
+
+MOST_COUNTED = 1000
+"""How many lanes are looked at to say how much there is to do."""
+
+
 class WorkStore(Protocol):
     """The workers of all processes, and the lanes that each of them owns."""
 
@@ -168,7 +187,18 @@ class WorkStore(Protocol):
         A tenant with fewer lanes at work comes before one with more, counting those that are
         given; then those ready for longest. A lane whose owner's lease ran out counts one death
         more. No record is written. A worker whose own lease has run out gets nothing: others
-        would claim the same lanes from it again.
+        would claim the same lanes from it again. One that enlisted with `arrived_since` is given
+        none for which nothing has arrived since then; other workers are.
+        """
+        ...
+
+    async def find_unfinished(
+        self, agents: Sequence[str], lanes: Sequence[str] | None, living: Sequence[str]
+    ) -> Unfinished:
+        """Say what is ready for a worker of these `agents` and `lanes`, as it is for `claim`.
+
+        `living` are the workers whose lanes do not count. It costs the same however many sessions
+        are parked.
         """
         ...
 

@@ -5,8 +5,13 @@ not, whichever a request asks for. Point a client's `base_url` at it, or let
 `openai_model` and `anthropic_model` do so. It makes nothing of what it is told: it
 keeps the requests and gives the next answer, error or broken connection of its script.
 
-    async with WireServer(reply(words("Hel", "lo")), Fault(503)) as server:
+    async with WireServer(reply(words("Hel", "lo")), ErrorStatus(503)) as server:
         model = openai_model(server)
+
+It can also be away for a while, in any of the ways in which providers are:
+
+    await server.go_away(ErrorStatus(429, headers={"Retry-After": "30"}))
+    await server.come_back()
 """
 
 from __future__ import annotations
@@ -14,12 +19,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from outlast.testing.provider_wire import PROTOCOLS, WireReply, call, reply, thoughts, words
 
@@ -29,8 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConnectionReset",
+    "ConnectionsRefused",
     "ErrorStatus",
+    "NoAnswer",
     "ReceivedCall",
+    "StreamsCut",
     "WireReply",
     "WireServer",
     "anthropic_model",
@@ -59,61 +69,146 @@ class ConnectionReset(Struct, frozen=True):
     """No answer: the connection is reset once the request has arrived."""
 
 
+class ConnectionsRefused(Struct, frozen=True):
+    """Nobody listens, and what was being answered is cut off: the server is down."""
+
+
+class NoAnswer(Struct, frozen=True):
+    """Silence: the request is taken, and nothing comes of it until the client hangs up."""
+
+
+class StreamsCut(Struct, frozen=True):
+    """The answers of the script, of which each stream is reset after half of its events."""
+
+
 class ReceivedCall(Struct, frozen=True):
-    """A request as it came over the wire. `hung_up` is set if the client left during the answer."""
+    """A request as it came over the wire, when, and whether the provider was away then.
+
+    `hung_up` is set if the client left during the answer. `at` is the machine's time in seconds.
+    """
 
     path: str
     headers: Mapping[str, str]
     raw: bytes
     hung_up: asyncio.Event
+    at: float = 0.0
+    while_away: bool = False
 
     @property
     def body(self) -> Any:
         return msgspec.json.decode(self.raw)
 
 
-Scripted = WireReply | ErrorStatus | ConnectionReset
+Scripted = WireReply | ErrorStatus | ConnectionReset | NoAnswer
+WireOutage = ErrorStatus | ConnectionReset | NoAnswer | ConnectionsRefused | StreamsCut
+"""How a provider can be away."""
+OVER = ErrorStatus(500, "the script is over: one more request came than it has answers")
 
 
 class WireServer:
-    """Answers one request after the other from its script, each on a connection of its own."""
+    """Answers one request after the other from its script, each on a connection of its own.
 
-    def __init__(self, *script: Scripted) -> None:
+    When the script is over, `otherwise` says what a request is answered with.
+    """
+
+    def __init__(
+        self, *script: Scripted, otherwise: Callable[[ReceivedCall], Scripted] = lambda _: OVER
+    ) -> None:
         self.requests: list[ReceivedCall] = []
         self._script = list(script)
+        self._otherwise = otherwise
+        self._outage: WireOutage | None = None
         self._server: asyncio.Server | None = None
+        self._port: socket.socket | None = None
+        self._open: set[asyncio.StreamWriter] = set()
 
     def add(self, *script: Scripted) -> None:
         """Answer these too, after what is in the script already."""
         self._script.extend(script)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        # Bound for as long as this is open, and never listening: while the server is down, no
+        # other process can be given its port.
+        self._port = bound(0)
+        await self._listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        await self._server.wait_closed()
+        await self._close()
+        assert self._port is not None
+        self._port.close()
 
     @property
     def url(self) -> str:
         """Where it listens, to be used as a provider's base URL."""
-        assert self._server is not None
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        assert self._port is not None
+        return f"http://127.0.0.1:{self._port.getsockname()[1]}"
+
+    async def go_away(self, how: WireOutage) -> None:
+        """Meet every request so, until `come_back`; the script stays where it is."""
+        self._outage = how
+        if isinstance(how, ConnectionsRefused):
+            await self._close()
+            for writer in self._open:
+                reset(writer)
+
+    async def come_back(self) -> None:
+        """Answer again."""
+        self._outage = None
+        if self._server is None:
+            await self._listen()
+
+    async def _listen(self) -> None:
+        assert self._port is not None
+        sock = bound(self._port.getsockname()[1])
+        self._server = await asyncio.start_server(self._serve, sock=sock)
+
+    async def _close(self) -> None:
+        server, self._server = self._server, None
+        if server:
+            server.close()
+            if not self._outage:  # one that is down has no time for goodbyes
+                await server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         try:
-            received = await receive(reader)
+            away = self._outage is not None
+            received = replace(await receive(reader), at=time.time(), while_away=away)
             self.requests.append(received)
-            over = ErrorStatus(500, "the script is over: one more request came than it has answers")
-            await respond(self._script.pop(0) if self._script else over, received, reader, writer)
+            await respond(self._answer_to(received), received, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client went away; what it sent before is in `requests`
         finally:
+            self._open.discard(writer)
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+    def _answer_to(self, received: ReceivedCall) -> Scripted:
+        match self._outage:
+            case None | StreamsCut() | ConnectionsRefused():
+                answer = self._script.pop(0) if self._script else self._otherwise(received)
+                cuts = isinstance(self._outage, StreamsCut)
+                return in_half(answer, received) if cuts else answer
+            case outage:
+                return outage
+
+
+def bound(port: int) -> socket.socket:
+    """Return a socket at a port of loopback, which others of this process may have too."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind(("127.0.0.1", port))
+    return sock
+
+
+def in_half(answer: Scripted, received: ReceivedCall) -> Scripted:
+    """Return an answer that is cut off after half of its events."""
+    protocol = PROTOCOLS.get(received.path)
+    if not isinstance(answer, WireReply) or protocol is None:
+        return answer
+    return replace(answer, cut=len([*protocol.events(answer)]) // 2)
 
 
 async def receive(reader: asyncio.StreamReader) -> ReceivedCall:
@@ -138,6 +233,9 @@ async def respond(
             await write_whole(writer, 404, {"error": {"message": f"no such path: {received.path}"}})
         case ConnectionReset():
             reset(writer)
+        case NoAnswer():
+            await reader.read()
+            received.hung_up.set()
         case ErrorStatus():
             error = {"message": answer.message, "type": "made_up", "code": answer.code or None}
             await write_whole(writer, answer.status, {"error": error}, answer.headers)
@@ -208,12 +306,13 @@ async def released(gate: asyncio.Event | None, reader: asyncio.StreamReader) -> 
 # Imported late: pydantic-ai takes seconds, and a server alone needs none of it.
 
 
-def openai_model(server: WireServer, name: str = "gpt-wire") -> OpenAIChatModel:
-    """Return a pydantic-ai model that speaks Chat Completions to the server."""
+def openai_model(server: WireServer | str, name: str = "gpt-wire") -> OpenAIChatModel:
+    """Return a pydantic-ai model that speaks Chat Completions to the server, or to one at a URL."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key=KEY)
+    url = server if isinstance(server, str) else server.url
+    provider = OpenAIProvider(base_url=f"{url}/v1", api_key=KEY)
     return OpenAIChatModel(name, provider=provider)
 
 

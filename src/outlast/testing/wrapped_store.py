@@ -30,6 +30,8 @@ from outlast.store import (
     Loaded,
     LogPage,
     LogStore,
+    OpenFilter,
+    OpenLane,
     OutboxCursor,
     OutboxStore,
     Permit,
@@ -43,6 +45,7 @@ from outlast.store import (
     StoreCounts,
     TakeoverEvidence,
     Transaction,
+    Unfinished,
     WorkerInfo,
     WorkStore,
 )
@@ -130,6 +133,11 @@ class WrappedWork(Wrapper):
     ) -> Sequence[tuple[str, str]]:
         return await self.inner.work.find_arrivals(heads)
 
+    async def find_unfinished(
+        self, agents: Sequence[str], lanes: Sequence[str] | None, living: Sequence[str]
+    ) -> Unfinished:
+        return await self.inner.work.find_unfinished(agents, lanes, living)
+
     async def next_ready_at(self, after: int) -> int | None:
         return await self.inner.work.next_ready_at(after)
 
@@ -187,6 +195,19 @@ class WrappedListing(Wrapper):
             failed=failed,
             after=after,
             limit=limit,
+        )
+
+    async def open_lanes(
+        self,
+        sought: OpenFilter,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenLane]:
+        return await self.inner.listing.open_lanes(
+            sought, tenant=tenant, agent=agent, after=after, limit=limit
         )
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:

@@ -187,6 +187,26 @@ async def test_a_provider_is_named_as_the_conventions_name_it(told: Told) -> Non
     assert (chat["provider.name"], chat["request.model"]) == ("gcp.gemini", "gemini-9")
 
 
+async def test_a_span_and_a_metric_are_those_of_the_model_that_was_asked(told: Told) -> None:
+    rejected = ScriptedReply(fails=(ScriptedError("blocked", "wrong key"),))
+    models = [
+        ScriptedModel([rejected], name="openai:first"),
+        ScriptedModel([say("hi")], name="mistral:second"),
+    ]
+    async with observed(told, Agent("a", models)) as app:
+        await (await app.start("a", "go")).wait()
+
+    first, second = told.the("chat first"), told.the("chat second")
+    assert facts(first, "gen_ai.")["provider.name"] == "openai"
+    assert facts(first, "")["error.type"] == "SCRIPTED"
+    assert facts(second, "gen_ai.")["provider.name"] == "mistral_ai"
+    counted = told.metric("gen_ai.client.operation.duration")
+    assert {
+        (point.attributes["gen_ai.request.model"], point.attributes.get("error.type"))
+        for point in counted
+    } == {("first", "SCRIPTED"), ("second", None)}
+
+
 async def test_two_turns_are_two_traces_of_one_conversation(told: Told) -> None:
     async with observed(told, agent([say("one"), say("two")])) as app:
         session = await app.start("a", "1")
@@ -476,6 +496,28 @@ async def test_a_failed_model_call_is_measured_with_its_code(told: Told) -> None
 
     [measured] = told.metric("gen_ai.client.operation.duration")
     assert measured.attributes["error.type"] == "SCRIPTED"
+
+
+async def test_failed_turns_and_outages_are_counted_by_code_agent_and_model(told: Told) -> None:
+    away, closed = ScriptedError("transient", "away"), ScriptedError("recoverable", "closed")
+    once = ModelOptions(max_attempts=1)
+    patient = Agent("a", ScriptedModel([ScriptedReply(fails=(away,))]), model_options=once)
+    hasty = Agent("b", ScriptedModel([ScriptedReply(fails=(closed,))] * 2))
+    async with observed(told, patient, hasty) as app:
+        for _ in range(2):
+            await (await app.start("b", "go")).wait()
+        async for event in (await app.start("a", "go")).events():
+            if event.type == "provider.unavailable":
+                break
+
+    [failed], [outage] = (
+        told.metric("outlast.turns.failed"),
+        told.metric("outlast.provider.outages"),
+    )
+    of_model = {"gen_ai.provider.name": "unknown", "gen_ai.request.model": "scripted"}
+    of_b = {"error.type": "SCRIPTED", "gen_ai.agent.name": "b", **of_model}
+    assert (failed.value, dict(failed.attributes)) == (2, of_b)
+    assert (outage.value, dict(outage.attributes)) == (1, {**of_b, "gen_ai.agent.name": "a"})
 
 
 async def test_takeovers_are_counted(told: Told) -> None:

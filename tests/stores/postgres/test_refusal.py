@@ -43,11 +43,18 @@ def test_only_what_may_pass_is_told_as_passing(state: str, kind: type[StoreError
     assert type(explain(psycopg.errors.lookup(state)(), "store")) is kind
 
 
-def test_what_is_denied_says_so() -> None:
-    told = explain(psycopg.errors.ReadOnlySqlTransaction(), "store")
+@pytest.mark.parametrize(
+    ("error", "code", "advice"),
+    [
+        (psycopg.errors.InsufficientPrivilege, "42501", "rights"),
+        (psycopg.errors.ReadOnlySqlTransaction, "25006", "takes no writes"),
+    ],
+)
+def test_what_is_denied_says_so(error: type[psycopg.Error], code: str, advice: str) -> None:
+    told = explain(error(), "store")
     assert type(told) is StoreUnavailable
-    assert "25006" in told.message
-    assert "rights" in told.message
+    assert code in told.message
+    assert advice in told.message
 
 
 @pytest.mark.parametrize("limit", ["statement_timeout%3D500ms", "lock_timeout%3D20ms", ""])

@@ -1,7 +1,7 @@
 """Classifies errors of model calls: try again, wait until it is mended, or give up.
 
 Errors are told apart by the names of their classes and by their HTTP status, so that
-nothing of a provider's library has to be imported to classify_error one. What is written
+nothing of a provider's library has to be imported to classify one. What is written
 down of an error never holds a key: see `redact`.
 
 Not every case is obvious:
@@ -58,6 +58,33 @@ MEANINGS: tuple[tuple[str, Kind, str], ...] = (
 )
 UNFORESEEN: tuple[Kind, str] = ("recoverable", "MODEL_CALL_FAILED")
 
+PASSES = "nothing has to be done: {model} is asked again by itself"
+# What mends a failure, as the operator reads it. `{key}` and `{model}` are named by `hint_of`.
+HINTS: Mapping[str, str] = {
+    "CREDENTIALS_REJECTED": "give the workers a key that may use {model}: {key}",
+    "MODEL_NOT_FOUND": "have the agent name a model that its provider has, instead of {model}",
+    "QUOTA_EXCEEDED": "raise the quota for {model}, or pay what is open there: {key}",
+    "MODEL_NOT_BUILT": "install and set what {model} needs where the workers run",
+    "RATE_LIMITED": "raise the rate that the provider of {model} allows, or wait",
+    "PROVIDER_UNREACHABLE": "see whether the workers reach the provider of {model}",
+    "MODEL_UNAVAILABLE": PASSES,
+    "PROVIDER_FAILED": PASSES,
+    "MODEL_TIMEOUT": PASSES,
+    "ANSWER_CUT_OFF": PASSES,
+}
+KEYS: Mapping[str, str] = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "cohere": "CO_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "google": "GOOGLE_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "xai": "XAI_API_KEY",
+}
+"""The variables that the providers' keys are read from, unless the app gives them."""
+
 LONGEST_WAIT = 24 * 3600
 LONGEST_MESSAGE = 1000
 
@@ -90,6 +117,14 @@ def classify(error: Exception, secrets: Iterable[str] = ()) -> ModelFailure:
     kind, code = meaning(error)
     message = redact(in_words(error), secrets)
     return ModelFailure(kind, Failure(code, message), wait_of(error) if kind == "transient" else 0)
+
+
+def hint_of(code: str, model: str) -> str:
+    """Return what mends a failure of a model that is waited for."""
+    provider = model.partition(":")[0].partition("-")[0]
+    variable = KEYS.get(provider)
+    key = f"{variable}, unless the app gives it another" if variable else "the one the app gives it"
+    return HINTS.get(code, "").format(model=model, key=key)
 
 
 def mildest(failures: list[ModelFailure]) -> ModelFailure:

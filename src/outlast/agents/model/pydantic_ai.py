@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +30,7 @@ from outlast.agents.model.translation import StreamTranslator, read_parts, read_
 from outlast.core.message import Message, ModelAnswer, ProviderPart
 from outlast.core.view import View
 from outlast.errors import InvalidDefinition, StoreFromTheFuture
+from outlast.log_context import get_logger
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -37,30 +38,43 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.tools import ToolDefinition
 
+log = get_logger("outlast.agents")
+
 EXTRAS = {"anthropic", "google", "openai"}
 
 SCRIPTED = {"function", "test"}
 """The systems of pydantic-ai's own stand-ins for a model: they have no wire that could break."""
 
 
-def client_of(agent: Agent[Any, Any]) -> ModelClient:
-    """Return the agent's model; a provider's is loaded when it is prepared, or first called."""
-    model: Any = agent.model
-    return cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
+def clients_of(agent: Agent[Any, Any]) -> tuple[ModelClient, ...]:
+    """Return the agent's models; a provider's is loaded when it is prepared, or first called."""
+    return tuple(
+        cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
+        for model in agent.models
+    )
 
 
-async def prepare(client: ModelClient, agent: str) -> None:
-    """Build a model that was given by its name, or say what is missing for that."""
-    if not isinstance(client, ProviderModel):
-        return
-    try:
-        await client.ready()
-    except InvalidDefinition as error:
+async def prepare(clients: Sequence[ModelClient], agent: str) -> None:
+    """Build models that were given by their names, or say what is missing for that.
+
+    One is enough: an agent does without the others, as it does while their providers are away.
+    """
+    missing: list[InvalidDefinition] = []
+    for client in clients:
+        try:
+            if isinstance(client, ProviderModel):
+                await client.ready()
+        except InvalidDefinition as error:
+            missing.append(error)
+    if len(missing) == len(clients):
+        why = "; ".join(error.message for error in missing)
         raise InvalidDefinition(
-            f"this worker cannot serve agent {agent}: {error.message}",
-            agent=agent,
-            **error.details,
-        ) from error
+            f"this worker cannot serve agent {agent}: {why}", agent=agent, **missing[0].details
+        ) from missing[0]
+    for each in missing:
+        log.warning(
+            "this worker serves agent %s without one of its models: %s", agent, each.message
+        )
 
 
 class AnswerFiltered(Exception):

@@ -1,7 +1,7 @@
 """The context of a running tool: its session, its state and its durable waits.
 
-`put`, `append` and `emit` are buffered and committed with the call's outcome; an
-attempt that fails or is interrupted leaves none of them.
+`session.mutate` and `emit` are buffered and committed with the call's outcome; an attempt that
+fails or is interrupted leaves nothing of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, overload
 
 import msgspec
 from msgspec import Struct
@@ -20,17 +20,20 @@ from outlast.agents.runtime.branch import ConcurrentWaits
 from outlast.agents.runtime.callback import Callback
 from outlast.agents.runtime.durable_wait import WaitTracker, digest, for_async_tools
 from outlast.agents.runtime.environment import ALONE, AgentRef, Environment
-from outlast.agents.runtime.json_value import from_json, slice_name, to_json
+from outlast.agents.runtime.json_value import from_json, to_json
 from outlast.agents.runtime.subagent_call import Subagent
+from outlast.agents.state.mutation import SessionMutation, SliceMutation, StateBuffer
+from outlast.agents.state.slice_type import type_of
+from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import Span, date_of, milliseconds, since_epoch
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import check_text
 from outlast.core.name import KEYED, check_id, check_token, effect_key, quoted
 from outlast.core.policy import OnExpiry
-from outlast.core.record import Option, SessionRekeyed, StateChanged, ToolEmitted
-from outlast.core.result import NewWait, Question, SliceUpdate
+from outlast.core.record import Option, SessionRekeyed, ToolEmitted
+from outlast.core.result import NewWait, Question
 from outlast.core.setting import one_of
-from outlast.core.view import Slices, change
+from outlast.core.slice import Slices
 from outlast.engine.executor import CallJournal
 from outlast.errors import (
     InvalidInput,
@@ -54,20 +57,6 @@ class Answer(Struct, frozen=True):
     prompt: str = ""
 
 
-class Slice(Generic[T]):
-    """The values of one type in the session's state, oldest first."""
-
-    def __init__(self, values: Sequence[str], kind: type[T]) -> None:
-        self._values = values
-        self._kind = kind
-
-    def all(self) -> list[T]:
-        return [from_json(value, self._kind) for value in self._values]
-
-    def latest(self) -> T | None:
-        return from_json(self._values[-1], self._kind) if self._values else None
-
-
 class SessionContext:
     """The session as tools and instructions see it."""
 
@@ -83,46 +72,28 @@ class SessionContext:
         self.parent = lane.parent.session_id if lane.parent else None
         self.can_ask = lane.can_ask
         self.deadline = date_of(lane.deadline) if lane.deadline else None
-        self._changes: list[StateChanged | SessionRekeyed | SliceUpdate] = []
-        self._slices = slices
+        self._state = StateBuffer(slices)
         self._journal = journal
         self._waiting: WaitTracker | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
         """Return what the session keeps of a type, this call's own changes included."""
-        return Slice(self._slices.get(slice_name(kind), ()), kind)
+        return self._state.query(type_of(kind))
 
-    def put(self, value: object) -> None:
-        """Keep a value as the only one of its type."""
-        self._change("put", type(value), value)
+    @overload
+    def mutate(self, kind: type[T]) -> SliceMutation[T]: ...
 
-    def append(self, value: object) -> None:
-        """Keep a value beside the others of its type."""
-        self._change("append", type(value), value)
+    @overload
+    def mutate(self) -> SessionMutation: ...
 
-    def update(self, kind: type[T], change: Callable[[T | None], T]) -> T:
-        """Replace the value of a type by what a function makes of it, and return that.
+    def mutate(self, kind: type[T] | None = None) -> SliceMutation[T] | SessionMutation:
+        """Return the way to change what the session keeps of a type, or all that it keeps.
 
-        The function is applied once more, to the newest value, when the outcome is recorded:
-        of two calls that update at the same time none is lost.
+        Changes are recorded with the call's outcome.
         """
-        name = slice_name(kind)
-
-        def made_of(slices: Slices) -> StateChanged:
-            value = change(Slice(slices.get(name, ()), kind).latest())
-            return StateChanged(slice=name, op="put", value=to_json(value))
-
-        self._apply(made_of(self._slices))
-        self._changes.append(SliceUpdate(made_of))
-        return from_json(self._slices[name][-1], kind)  # type: ignore[no-any-return]
-
-    def _change(self, op: str, kind: type, value: object) -> None:
-        record = StateChanged(slice=slice_name(kind), op=op, value=to_json(value))
-        self._changes.append(record)
-        self._apply(record)
-
-    def _apply(self, record: StateChanged) -> None:
-        self._slices = change(self._slices, record)
+        if kind is None:
+            return SessionMutation(self._state)
+        return SliceMutation(type_of(kind), self._state)
 
     @for_async_tools
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
@@ -137,7 +108,7 @@ class SessionContext:
             owner = await self._journal.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
-        self._changes.append(SessionRekeyed(token=token, revoked=revoked))
+        self._state.changes.append(SessionRekeyed(token=token, revoked=revoked))
 
 
 class InstructionContext(Generic[Deps]):
@@ -173,6 +144,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
         self.approved_by = call.approved_by
         self._emitted: list[ToolEmitted] = []
         self._waiting = session._waiting = WaitTracker(call, journal)
+        session._state.whose, session._state.is_open = call.tool, True
         self._call = call
         self._journal = journal
         self._environment = environment
@@ -198,17 +170,17 @@ class Context(ConcurrentWaits, Generic[Deps]):
 
     def emit(self, name: str, data: Any = None) -> None:
         """Add an event of your own to the session's stream, with the call's outcome."""
-        event = ToolEmitted(
-            call_id=self.call_id, name=check_id("name of an event", name), data=to_json(data)
-        )
-        self._emitted.append(event)
+        name = check_id("name of an event", name)
+        text = to_json(data, f"{self.tool} emitted {name} with")
+        self._emitted.append(ToolEmitted(call_id=self.call_id, name=name, data=text))
 
     @for_async_tools
     async def heartbeat(self, progress: Any = None) -> None:
         """Tell readers how far this call is. Cheap: at most ten a second are kept."""
         self._not_in_transaction("heartbeat")
+        text = to_json(progress, f"{self.tool} gave as its progress")
         with self._waiting.busy():
-            await self._journal.progress(self.call_id, to_json(progress))
+            await self._journal.progress(self.call_id, text)
 
     @for_async_tools
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -222,7 +194,8 @@ class Context(ConcurrentWaits, Generic[Deps]):
             if key not in self._call.memo:
                 with self._waiting.busy():
                     value = function(*args)
-                    known = to_json(await value if inspect.isawaitable(value) else value)
+                    value = await value if inspect.isawaitable(value) else value
+                    known = to_json(value, f"the step {name!r} of {self.tool} returned")
                     await self._journal.record_step(self.call_id, key, known)
                 memo = {**self._call.memo, key: known}
                 self._call = msgspec.structs.replace(self._call, memo=memo)

@@ -5,8 +5,7 @@ Asking the model is `ask.py`'s, running tools `run.py`'s.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
-from math import inf
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from outlast.agents.agent import Agent
@@ -17,27 +16,32 @@ from outlast.agents.model.client import (
 from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.runtime.loop_watch import LoopWatch
-from outlast.agents.runtime.model_call import ModelCaller, model_bounds, output_of, streams
+from outlast.agents.runtime.model_call import ModelCaller, output_of
+from outlast.agents.runtime.rule_run import RuleRunner, last_words
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
-from outlast.core.action import CallModel, Start
+from outlast.core.action import CallModel, CheckCompletion, GiveFeedback, Start
 from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
-from outlast.core.record import IdempotencyKey
+from outlast.core.record import IdempotencyKey, StateChanged
 from outlast.core.request import requesters
 from outlast.core.result import (
     Answered,
     ChildContact,
+    CompletionChecked,
+    FeedbackCollected,
     ModelFailed,
     ToolEnd,
 )
-from outlast.core.view import Slices, View
+from outlast.core.slice import Slices
+from outlast.core.view import View
 from outlast.engine.call_tasks import CallTimeouts
-from outlast.engine.executor import CallJournal, CallSlot, Hear
+from outlast.engine.executor import CallJournal, CallSlot, Hear, LaneModel
+from outlast.errors import OutputChanged
 from outlast.log_context import get_logger
 
 log = get_logger("outlast.agents")
@@ -51,7 +55,7 @@ class AgentExecutor:
     def __init__(
         self,
         agent: Agent[Any, Any],
-        client: ModelClient,
+        clients: Sequence[ModelClient],
         deps: Any,
         threads: ToolThreads,
         clock: Clock,
@@ -59,17 +63,14 @@ class AgentExecutor:
         watch: LoopWatch | None = None,
     ) -> None:
         self._agent = agent
-        self._client = client
         self._environment = environment
         self._threads = threads
-        self._asker = ModelCaller(agent, client, deps, clock, environment)
+        self._rules = RuleRunner(agent, deps, threads, watch)
+        self._callers = {
+            name: ModelCaller(agent, number, client, deps, clock, environment, self._rules)
+            for number, (name, client) in enumerate(zip(agent.policy.models, clients, strict=True))
+        }
         self._runner = ToolRunner(agent, deps, clock, environment, watch)
-        # A model that answers in one piece shows no progress before it.
-        self._timeouts = CallTimeouts(
-            agent.model_timeout, agent.idle_timeout if streams(agent, client) else inf
-        )
-        self._bounds_of_call = model_bounds(agent, client.name, starts_turn=False)
-        self._bounds_of_turn = model_bounds(agent, client.name, starts_turn=True)
 
     @property
     def policy(self) -> Policy:
@@ -77,29 +78,39 @@ class AgentExecutor:
 
     # The model
 
-    @property
-    def model_timeouts(self) -> CallTimeouts:
-        return self._timeouts
+    def _caller(self, lane: Lane) -> ModelCaller:
+        """Return what asks the model that a lane asks next: the first, or that of its fallback."""
+        return self._callers[self.policy.model(lane.turn.fallback if lane.turn else "")]
 
-    def provider_of(self, lane: Lane) -> Provider | None:
-        # A client of its own may not know where its provider is.
-        address = getattr(self._client, "address", "")
-        is_awaited = self.policy.provider_patience > 0
-        return Provider(self._agent.name, self._client.name, address) if is_awaited else None
+    def providers(self) -> Collection[Provider]:
+        if self.policy.provider_patience <= 0:
+            return ()
+        return [caller.provider for caller in self._callers.values()]
 
-    def bounds_of_model(self, *, starts_turn: bool) -> tuple[Bound, ...]:
-        return self._bounds_of_turn if starts_turn else self._bounds_of_call
+    def provider_of(self, lane: Lane, model: str = "") -> Provider | None:
+        caller = self._callers[model] if model else self._caller(lane)
+        return caller.provider if self.policy.provider_patience > 0 else None
+
+    def model_of(self, lane: Lane) -> LaneModel:
+        return self._caller(lane).model
+
+    def model_timeouts(self, lane: Lane) -> CallTimeouts:
+        return self._caller(lane).timeouts
+
+    def bounds_of_model(self, lane: Lane, *, starts_turn: bool) -> tuple[Bound, ...]:
+        caller = self._caller(lane)
+        return caller.bounds_of_turn if starts_turn else caller.bounds_of_call
 
     def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Coroutine[Any, Any, Answered | ModelFailed]:
-        return self._asker.call_model(lane, slices, view, action, hear)
+        return self._caller(lane).call_model(lane, slices, view, action, hear)
 
     def timed_out(self, lane: Lane) -> ModelFailed:
-        return self._asker.timed_out(lane)
+        return self._caller(lane).timed_out(lane)
 
     def cut_off(self, lane: Lane) -> ModelFailed:
-        return self._asker.cut_off(lane)
+        return self._caller(lane).cut_off(lane)
 
     def output_of(self, text: str, output: str | None) -> str:
         return to_json(output_of(text, output, self._agent))
@@ -145,6 +156,16 @@ class AgentExecutor:
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return None
 
+    def note_of_tool(self, call: OpenCall, lane: Lane, slices: Slices) -> StateChanged | None:
+        tool = self._agent.tools.get(call.tool)
+        if tool is None or self._agent.rules.is_empty:
+            return None
+        try:
+            args = tool.arguments.parse(call.args)
+            return self._agent.rules.note(tool, args, lane, slices)
+        except Exception:  # noqa: BLE001 - the arguments', or the user's own functions'
+            return None
+
     def slot_for(
         self, call: OpenCall, start: Start, tenant: str, tell: Callable[[], None]
     ) -> CallSlot | None:
@@ -172,6 +193,24 @@ class AgentExecutor:
         if not (lane.turn and request and request.is_question) or request.name or request.origin:
             return None
         return self._agent.tools.get(lane.turn.calls[request.call_id].tool)
+
+    # The rules
+
+    def give_feedback(
+        self, lane: Lane, slices: Slices, view: View, action: GiveFeedback, now: int
+    ) -> Coroutine[Any, Any, FeedbackCollected]:
+        return self._rules.give_feedback(lane, slices, view, action, now)
+
+    async def check_completion(
+        self, lane: Lane, slices: Slices, view: View, action: CheckCompletion, now: int
+    ) -> CompletionChecked:
+        assert lane.turn is not None
+        args = lane.turn.calls[action.output].args if action.output else None
+        try:
+            output = output_of(last_words(view.messages), args, self._agent)
+        except OutputChanged as changed:  # by a deployment: the model has to answer anew
+            return CompletionChecked(self.policy.checkers, {"output_type": changed.message})
+        return await self._rules.check_completion(lane, slices, view, output, now)
 
 
 def needs_thread(tool: Tool, start: Start) -> bool:

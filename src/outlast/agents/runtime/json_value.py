@@ -1,5 +1,10 @@
-"""Python values to JSON text and back, for results, slices and steps. Never pickle."""
+"""Python values to JSON text and back, for results, slices and steps. Never pickle.
 
+Owns what is said of a value that has no JSON: whose it is, and which part of it is at fault.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -8,8 +13,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from outlast.core.json_text import MAX_DEPTH, JsonRefused, is_deep, parse_json
-from outlast.errors import InvalidInput, NotEncodable, StoreCorrupt
+from outlast.core.json_text import (
+    MAX_DEPTH,
+    JsonRefused,
+    check_integers,
+    is_deep,
+    parse_json,
+)
+from outlast.errors import NotEncodable, StoreCorrupt
 
 T = TypeVar("T")
 
@@ -18,20 +29,97 @@ class TypeMismatch(Exception):
     """A JSON text is no value of a type, for what is said."""
 
 
-def to_json(value: Any) -> str:
-    """Return a value as JSON text, or say why that cannot be."""
+UNENCODABLE = (TypeError, ValueError, OverflowError, PydanticSerializationError, RecursionError)
+LONGEST_PATH = 200
+
+
+def to_json(value: Any, whose: str = "this is") -> str:
+    """Return a value as JSON text, or say why that cannot be.
+
+    `whose` begins the sentence that says so: "refund returned", for example.
+    """
     try:
-        text = msgspec.json.encode(value, enc_hook=_plain).decode()
-        if is_deep(text):
-            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-        if "null" in text:  # which is what a number becomes that JSON has no word for
-            check_finite(msgspec.to_builtins(value, enc_hook=_plain))
-        return text
-    except (TypeError, ValueError, PydanticSerializationError, RecursionError) as error:
+        return encoded(value)
+    except UNENCODABLE as error:
         raise NotEncodable(
-            f"a {type(value).__name__} cannot be stored: {error}; return plain data, a dataclass,"
-            " a pydantic model or a msgspec Struct"
+            f"{whose} {described(value)}, which cannot be stored: {error}; use plain data, a"
+            " dataclass, a pydantic model or a msgspec Struct"
         ) from error
+
+
+def encoded(value: Any) -> str:
+    text = msgspec.json.encode(value, enc_hook=_plain).decode()
+    if is_deep(text):
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    if "null" in text:  # which is what a number becomes that JSON has no word for
+        check_finite(msgspec.to_builtins(value, enc_hook=_plain))
+    return text
+
+
+def described(value: Any) -> str:
+    """Name the type of a value that has no JSON, and the part of it that is at fault."""
+    try:
+        found = find_fault(value)
+    except Exception:  # noqa: BLE001 - of the value's own `__repr__`, say
+        found = None
+    if found is None:
+        return a_type(type(value), full=True)
+    path, part = found
+    if len(path) > LONGEST_PATH:
+        path = path[:LONGEST_PATH] + "…"
+    return f"{a_type(type(value))} whose {path} is {a_type(type(part), full=True)}"
+
+
+def find_fault(value: Any) -> tuple[str, Any] | None:
+    """Return the innermost part that has no JSON of itself, and its path; None: it is the whole.
+
+    Only called for a value that has failed, so that it may encode each part once per level.
+    """
+    path, seen, found = "", {id(value)}, None
+    while step := next(((name, part) for name, part in parts_of(value) if fails(part)), None):
+        name, value = step
+        if id(value) in seen:  # it holds itself
+            break
+        seen.add(id(value))
+        path += name
+        found = path, value
+    return found
+
+
+def fails(part: Any) -> bool:
+    try:
+        encoded(part)
+    except UNENCODABLE:
+        return True
+    return False
+
+
+def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value is made of, each part with how it is reached from the value."""
+    match value:
+        case dict():
+            yield from ((f"[{key!r:.80}]", part) for key, part in value.items())
+        case list() | tuple():
+            yield from ((f"[{number}]", part) for number, part in enumerate(value))
+        case set() | frozenset():
+            yield from (("{…}", part) for part in value)
+        case BaseModel():
+            yield from ((f".{name}", part) for name, part in value)
+        case msgspec.Struct():
+            yield from ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            there = (each.name for each in fields(value) if hasattr(value, each.name))
+            yield from ((f".{name}", getattr(value, name)) for name in there)
+
+
+def a_type(kind: type, *, full: bool = False) -> str:
+    """Return a type's name with its article; in `full`, with the module that it is from."""
+    if kind is type(None):
+        return "None"
+    name = kind.__qualname__.rpartition("<locals>.")[2]
+    if full and kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _plain(value: Any) -> Any:
@@ -44,15 +132,21 @@ def _plain(value: Any) -> Any:
 
 
 def check_finite(value: Any) -> None:
-    """Raise ValueError if plain data holds a number that is none, or no end."""
+    """Raise ValueError if a value holds a number that is none, or has no end."""
     match value:
         case float() if not isfinite(value):
-            raise ValueError(f"JSON has no word for {value}")
-        case dict():
+            raise ValueError(f"JSON has no word for {value}: it is no finite number")
+        case Mapping():
             check_finite([*value.values()])
-        case list() | tuple():
+        case list() | tuple() | set() | frozenset():
             for each in value:
                 check_finite(each)
+        case BaseModel():
+            check_finite(dict(value))
+        case msgspec.Struct():
+            check_finite(msgspec.structs.asdict(value))
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            check_finite([getattr(value, each.name) for each in fields(value)])
 
 
 def from_json(text: str, kind: type[T] | Any = Any) -> Any:
@@ -84,6 +178,21 @@ def fitted(text: str, kind: Any) -> Any:
         raise TypeMismatch(str(error)) from error
 
 
+def answered(text: str, kind: Any) -> Any:
+    """Return what a model said as a value of a type, all of whose numbers everybody can read.
+
+    Pydantic makes an endless number of a text such as "NaN" or of an integer with 400 digits; a
+    result with one could not be told to anybody.
+    """
+    value = fitted(text, kind)
+    try:
+        check_integers(parse_json(text))
+        check_finite(value)
+    except ValueError as error:
+        raise TypeMismatch(str(error)) from None
+    return value
+
+
 def findings(error: ValidationError) -> str:
     """Say in one line what does not fit, finding by finding."""
     told = (
@@ -91,11 +200,3 @@ def findings(error: ValidationError) -> str:
         for each in error.errors(include_url=False, include_input=False)
     )
     return "; ".join(told)
-
-
-def slice_name(kind: type) -> str:
-    """Return the name under which values of a type are kept: its own, or `__slice__`."""
-    name = getattr(kind, "__slice__", None) or getattr(kind, "__name__", None)
-    if name is None:
-        raise InvalidInput(f"what is kept is asked for by its type, not by {kind!r}")
-    return str(name)

@@ -6,6 +6,7 @@ the time limits are the engine's.
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -19,37 +20,42 @@ from outlast.agents.model.client import (
     FinishedAnswer,
     KeepAlive,
     ModelClient,
+    ModelFailure,
     ModelPiece,
     ModelRequest,
     ReasoningPiece,
     TextPiece,
     ToolCallPiece,
 )
-from outlast.agents.model.error import classify_error
+from outlast.agents.model.error import classify_error, hint_of
 from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
-from outlast.agents.runtime.json_value import TypeMismatch, fitted, from_json, to_json
-from outlast.agents.runtime.tool_call import backoff, dedupe_of, failure_of, storable
+from outlast.agents.runtime.json_value import TypeMismatch, answered, fitted, from_json, to_json
+from outlast.agents.runtime.rule_run import RuleRunner
+from outlast.agents.runtime.tool_call import backoff, dedupe_of, failure_of
 from outlast.agents.validation import OUTPUT_TOOL, ask_question
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.action import CallModel
+from outlast.core.breaker import Provider
 from outlast.core.lane import Lane
 from outlast.core.limit import Bound
-from outlast.core.message import Part, Reasoning, Text, ToolCall, text_of
+from outlast.core.message import Part, Reasoning, Text, ToolCall, storable, text_of
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.policy import MINUTE
 from outlast.core.record import Failure, MessageDelta, ReasoningDelta
 from outlast.core.result import Answered, ModelFailed, RequestedCall
-from outlast.core.view import Slices, View
-from outlast.engine.executor import Hear
+from outlast.core.slice import Slices
+from outlast.core.view import View
+from outlast.engine.call_tasks import CallTimeouts
+from outlast.engine.executor import Hear, LaneModel
 from outlast.errors import OutputChanged, Retry
 
 
 def check_output(args: str, agent: Agent[Any, Any]) -> None:
     """Have the model correct an answer that is not of the agent's output type."""
     try:
-        value_of(args, agent)
+        answered(wrapped_value(args, agent), agent.output_type)
     except TypeMismatch as why:
         raise Retry(f"the answer does not fit: {why}") from None
 
@@ -57,7 +63,7 @@ def check_output(args: str, agent: Agent[Any, Any]) -> None:
 def misfit_of(text: str, agent: Agent[Any, Any]) -> str:
     """Say why a text is no answer of an agent with an output type; nothing, if it is one."""
     try:
-        fitted(text, agent.output_type)
+        answered(text, agent.output_type)
     except TypeMismatch as why:
         return f"{why}; call {OUTPUT_TOOL} with it"
     return ""
@@ -85,9 +91,12 @@ def output_of(text: str, output: str | None, agent: Agent[Any, Any]) -> Any:
 
 def value_of(args: str, agent: Agent[Any, Any]) -> Any:
     """Return the value that the output tool's arguments hold. Raises TypeMismatch."""
-    if agent.wraps_output:
-        args = to_json(fitted(args, dict[str, Any]).get("value"))
-    return fitted(args, agent.output_type)
+    return fitted(wrapped_value(args, agent), agent.output_type)
+
+
+def wrapped_value(args: str, agent: Agent[Any, Any]) -> str:
+    """Return the JSON of an answer, which stands in an object if its type is none."""
+    return to_json(fitted(args, dict[str, Any]).get("value")) if agent.wraps_output else args
 
 
 Delta = MessageDelta | ReasoningDelta
@@ -99,29 +108,45 @@ _answers = msgspec.msgpack.Decoder(FinishedAnswer)
 
 
 class ModelCaller:
-    """One agent's model in one worker."""
+    """One of an agent's models in one worker, with all that depends on which of them it is."""
 
     def __init__(
         self,
         agent: Agent[Any, Any],
+        number: int,
         client: ModelClient,
         deps: Any,
         clock: Clock,
         environment: Environment,
+        rules: RuleRunner,
     ) -> None:
+        self._rules = rules
         self._agent = agent
         self._client = client
         self._deps = deps
         self._clock = clock
         self._environment = environment
-        self._streams = streams(agent, client)
+        # The model may be unable to give its answers in pieces.
+        streams = agent.stream and bool(getattr(client, "can_stream", True))
+        self.model = LaneModel(number, agent.policy.models[number], streams)
+        # A model that answers in one piece shows no progress before it.
+        self.timeouts = CallTimeouts(agent.model_timeout, agent.idle_timeout if streams else inf)
+        self.bounds_of_call = model_bounds(agent, self.model.name, starts_turn=False)
+        self.bounds_of_turn = model_bounds(agent, self.model.name, starts_turn=True)
         self._specs_unasked = tuple(
             tool.spec for tool in agent.tools.values() if tool.function is not ask_question
         )
 
+    @property
+    def provider(self) -> Provider:
+        """The provider; a client of somebody's own may not know where that is."""
+        address = getattr(self._client, "address", "")
+        return Provider(self._agent.name, self.model.name, address)
+
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:
+        view.render_for(self.model.name)
         try:
             instructions = self._agent.instructions
             if not isinstance(instructions, str):
@@ -133,7 +158,7 @@ class ModelCaller:
             return ModelFailed(failed, kind="recoverable")
         try:
             finished = await self._ask(request, hear)
-            return await self._answered(finished, action, lane, hear)
+            return await self._answered(finished, action, lane, slices, hear)
         except Exception as error:  # noqa: BLE001 - the client says what it means
             return self._failed(error, lane)
 
@@ -165,7 +190,7 @@ class ModelCaller:
 
     async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
-        if not self._streams:
+        if not self.model.streams:
             return await self._client.request(request)
         pieces = self._client.stream(request)
         try:
@@ -182,28 +207,33 @@ class ModelCaller:
         if isinstance(error, TimeoutError | AnswerCutOff):
             message = str(error) or "the model did not answer in time"
             code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
-            return ModelFailed(
-                Failure(code, message), "transient", backoff=self._pause(lane, "transient")
-            )
-        meaning = classify_error(self._client, error)
+            meaning = ModelFailure("transient", Failure(code, message))
+        else:
+            meaning = classify_error(self._client, error)
         pause = self._pause(lane, meaning.kind)
-        return ModelFailed(meaning.error, meaning.kind, meaning.retry_after, backoff=pause)
+        failure = meaning.error
+        if meaning.kind in ("transient", "blocked") and not failure.hint:
+            # A client's own `classify` may say better what to mend.
+            failure = replace(failure, hint=hint_of(failure.code, self._client.name))
+        return ModelFailed(failure, meaning.kind, meaning.retry_after, backoff=pause)
 
     def _pause(self, lane: Lane, kind: str) -> int:
         """Return how long to wait before the model is asked again, in milliseconds.
 
         Soon at first, in this worker; where the lane parks, longer each time, up to a minute.
         """
-        failed = lane.turn.model.failed if lane.turn and lane.turn.model else 0
-        if kind == "blocked":
+        model = lane.turn.model if lane.turn else None
+        failed = model.failed if model else 0
+        if kind == "blocked" and not (model and model.may_pass):
             return LONGEST_PAUSE
-        if lane.outage is None and failed + 1 < self._agent.policy.max_attempts:
+        is_soon = kind != "blocked" and failed + 1 < self._agent.policy.max_attempts
+        if is_soon and lane.outage is None:
             return backoff(self._clock, failed)
         attempts = lane.outage.attempts if lane.outage else 0
         return min(int(self._clock.jitter(FIRST_PARK * 2.0 ** min(attempts, 10))), LONGEST_PAUSE)
 
     async def _answered(
-        self, finished: FinishedAnswer, action: CallModel, lane: Lane, hear: Hear
+        self, finished: FinishedAnswer, action: CallModel, lane: Lane, slices: Slices, hear: Hear
     ) -> Answered:
         parts: list[Part] = []
         wanted: list[RequestedCall] = []
@@ -215,6 +245,8 @@ class ModelCaller:
                 if self._environment.deciders and not (seen.output or seen.refusal):
                     hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)
+                if self._rules.has_policies and not (seen.output or seen.refusal or seen.denied):
+                    seen = await self._allowed(seen, part, lane, slices, hear)
                 wanted.append(seen)
             elif isinstance(part, Text | Reasoning):
                 part = replace(part, text=storable(part.text))
@@ -246,6 +278,15 @@ class ModelCaller:
             lambda args: self._wanted(replace(part, args=args), lane),
         )
 
+    async def _allowed(
+        self, wanted: RequestedCall, part: ToolCall, lane: Lane, slices: Slices, hear: Hear
+    ) -> RequestedCall:
+        """Let the policies look at a call, with the arguments that hooks have left it."""
+        tool = self._agent.tools[part.tool]
+        args = tool.arguments.parse(wanted.changed or part.args)
+        found = await self._rules.refuse(tool, args, part.call_id, lane, slices, hear)
+        return replace(wanted, policy=found[0], denied=found[1]) if found else wanted
+
     def _wanted(self, part: ToolCall, lane: Lane) -> RequestedCall:
         """Look at a call that the model asks for, before anything runs."""
         digest = args_digest(part.tool, part.args)
@@ -260,14 +301,10 @@ class ModelCaller:
                 raise Retry(f"there is no tool named {part.tool}; there is: {names}")
             args = tool.arguments.parse(part.args)
             tool.bounds(args, lane.tenant)
+            tool.reads(args), tool.writes(args)  # what they raise is a refusal, too
             return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
-
-
-def streams(agent: Agent[Any, Any], client: ModelClient) -> bool:
-    """Say whether an agent's answers come in pieces: its model may be unable to give them so."""
-    return agent.stream and bool(getattr(client, "can_stream", True))
 
 
 def delta(said: ModelPiece, request: ModelRequest) -> Delta:

@@ -19,7 +19,8 @@ from outlast.agents.runtime.loop_watch import LoopWatch
 from outlast.agents.tool import NotDone, Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
-from outlast.core.lane import UNDONE, UNSTORABLE, Lane, OpenCall
+from outlast.core.lane import MISMATCH, UNDONE, UNSTORABLE, Lane, OpenCall
+from outlast.core.message import storable
 from outlast.core.name import storable_key
 from outlast.core.record import Failure, IdempotencyKey
 from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
@@ -32,6 +33,8 @@ from outlast.errors import (
     InvalidInput,
     NotEncodable,
     NotInTransaction,
+    OutlastError,
+    ResultMismatch,
     Retry,
     StoreUnavailable,
     ToolError,
@@ -44,10 +47,12 @@ LONGEST_FAILURE = 10_000
 
 def failure_of(error: BaseException) -> Failure:
     """Return an exception as the model and the log get it: never endless, always storable."""
-    sentence = storable(sentence_of(error))
-    if len(sentence) > LONGEST_FAILURE:
-        sentence = sentence[:LONGEST_FAILURE] + "…"
-    return Failure(code_of(error), sentence)
+    return Failure(code_of(error), failure_text(sentence_of(error)))
+
+
+def failure_text(sentence: str) -> str:
+    sentence = storable(sentence)
+    return sentence if len(sentence) <= LONGEST_FAILURE else sentence[:LONGEST_FAILURE] + "…"
 
 
 def sentence_of(error: BaseException) -> str:
@@ -75,11 +80,6 @@ def reason_of(group: BaseException) -> BaseException:
     reasons = [reason_of(error) for error in group.exceptions]
     said = [reason for reason in reasons if isinstance(reason, ToolError)]
     return next(iter(said or reasons)) if said or len(reasons) == 1 else group
-
-
-def storable(text: str) -> str:
-    """Return a text without the halves of characters that a provider may send."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def backoff(clock: Clock, failed: int) -> int:
@@ -201,6 +201,7 @@ class ToolRunner:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
         try:
             args, key = read(tool, call, journal.lane)
+            note = self._agent.rules.note(tool, args, journal.lane, journal.slices)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             if start.attempt > 1:  # its outcome is unknown from here on
                 return Interrupted(call.call_id, "unreconciled", final=True)
@@ -214,6 +215,8 @@ class ToolRunner:
             environment=self._environment,
             max_depth=self._agent.max_depth,
         )
+        if note:  # recorded with the outcome, if that is a success
+            ctx.session._state.changes.append(note)
         try:
             return await self._run(tool, ctx, args, start, journal)
         except Parked:
@@ -228,10 +231,8 @@ class ToolRunner:
             if group.subgroup(NOT_THE_TOOLS):
                 raise
             return self._raised(call, reason_of(group))
-        except NotEncodable as error:
-            why = {"tool": call.tool, "why": error.message}
-            log.warning("what a tool returned cannot be stored; its outcome is unknown", extra=why)
-            return Interrupted(call.call_id, UNSTORABLE)
+        except (NotEncodable, ResultMismatch) as error:
+            return unkept(call, error)
         except NOT_THE_TOOLS:
             raise
         except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
@@ -257,7 +258,7 @@ class ToolRunner:
                 return found
         if tool.transactional:
             return await self._transact(tool, ctx, args, journal)
-        return ended(ctx, await self._call(tool, ctx, args, journal))
+        return ended(tool, ctx, await self._call(tool, ctx, args, journal))
 
     async def _transact(
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], journal: CallJournal
@@ -266,14 +267,14 @@ class ToolRunner:
         try:
             async with AsyncExitStack() as stack:
                 ctx._transaction = transaction = LazyTransaction(journal, stack)
-                end = ended(ctx, await self._call(tool, ctx, args, journal))
+                end = ended(tool, ctx, await self._call(tool, ctx, args, journal))
                 if transaction.opened and isinstance(end, Returned):
                     await journal.conclude(transaction.opened, end)
                     return None
                 return end
         except StoreUnavailable:
             return Interrupted(ctx.call_id, UNDONE)  # with the transaction: nothing was done
-        except NotEncodable as error:
+        except (NotEncodable, ResultMismatch) as error:
             return Raised(ctx.call_id, failure_of(error))  # it was undone, and would be again
         except TransactionUndone as undone:
             return Interrupted(ctx.call_id, str(undone))
@@ -318,7 +319,7 @@ class ToolRunner:
                 found = await found
             if found is NotDone or isinstance(found, NotDone):
                 return None
-            return returned(ctx.call_id, found, ctx)
+            return returned(tool, found, ctx)
         except NOT_THE_TOOLS:
             raise
         except BaseException as error:
@@ -346,22 +347,60 @@ def stopped(ctx: Context[Any]) -> ToolEnd:
     return Raised(ctx.call_id, error) if error else waits
 
 
-def ended(ctx: Context[Any], value: Any) -> ToolEnd:
+def unkept(call: OpenCall, error: OutlastError) -> Interrupted:
+    """Return the end of a tool that was run, and whose result or state cannot be kept.
+
+    It may have had its effect, so it has not failed: the model, and a human who is asked, are told
+    what is known.
+    """
+    reason = MISMATCH if isinstance(error, ResultMismatch) else UNSTORABLE
+    log.warning(
+        "the outcome of a tool is unknown: %s",
+        error.message,
+        extra={"tool": call.tool, "why": error.message},
+    )
+    return Interrupted(call.call_id, reason, why=failure_text(error.message))
+
+
+def ended(tool: Tool, ctx: Context[Any], value: Any) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    return stopped(ctx) if ctx._waiting.is_parked else returned(ctx.call_id, value, ctx)
+    return stopped(ctx) if ctx._waiting.is_parked else returned(tool, value, ctx)
 
 
-def returned(call_id: str, value: Any, ctx: Context[Any]) -> Returned:
-    """Return a tool's result as it is stored, with all that the tool had buffered."""
-    message = None
+def returned(tool: Tool, value: Any, ctx: Context[Any]) -> Returned:
+    """Return a tool's result as it is stored, with all that the tool had buffered.
+
+    Raises NotEncodable, or ResultMismatch if it is not what the tool is declared to return.
+    """
+    message, is_dispatched = None, isinstance(value, ToolResult)
     if isinstance(value, ToolResult):
-        message, value = words_of(value.message), value.value
-    leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._changes))
-    return Returned(call_id, to_json(value), message, leftovers)
+        message, value = words_of(tool, value.message), value.value
+    text = to_json(value, f"{tool.name} returned")
+    if misfit := tool.returns.misfit(value):  # after that: so it is of bounded depth
+        raise ResultMismatch(f"{tool.name} {misfit}", tool=tool.name)
+    if is_dispatched:
+        dispatch(tool, value, ctx)
+    leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._state.changes))
+    return Returned(ctx.call_id, text, message, leftovers)
 
 
-def words_of(message: Any) -> str | None:
+def dispatch(tool: Tool, value: Any, ctx: Context[Any]) -> None:
+    """Let what a tool returned change the session's state, where its type is a slice or an event.
+
+    The tool has run: a reducer that fails makes its outcome unknown, as any value does that cannot
+    be kept.
+    """
+    try:
+        ctx.session._state.dispatch_to_all(value)
+    except Exception as error:
+        raise NotEncodable(
+            f"{tool.name} returned {type(value).__name__}, which the session's state does not"
+            f" take: {sentence_of(error)}"
+        ) from error
+
+
+def words_of(tool: Tool, message: Any) -> str | None:
     """Return what a tool shows the model: what is no text, as its value would be shown."""
     if isinstance(message, str):
         return storable(str.__str__(message))
-    return None if message is None else to_json(message)
+    return None if message is None else to_json(message, f"{tool.name} returned as its message")

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from outlast.cli.command.send import show_receipt
@@ -18,6 +17,7 @@ from outlast.cli.terminal.option import (
 )
 from outlast.cli.terminal.output import error_out
 from outlast.cli.terminal.run import command
+from outlast.core.json_text import JsonRefused, read_object
 from outlast.errors import UnknownRequest
 from outlast.session import request_of
 from outlast.session.request import request_text
@@ -62,6 +62,6 @@ async def answer(
 def parse_arguments(text: str) -> dict[str, Any]:
     """Return a call's arguments from JSON, or say that it is none."""
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise typer.BadParameter(f"--args takes a JSON object: {error}") from None
+        return read_object(text.encode(errors="surrogateescape"))
+    except JsonRefused as why:
+        raise typer.BadParameter(f"--args takes a JSON object: {why}") from None

@@ -13,7 +13,7 @@ from outlast.cli.command.worker import LogFormat, LogLevel
 from outlast.cli.terminal.conversation import Conversation
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
-from outlast.cli.terminal.option import AsJson, AsRaw, Principal, person
+from outlast.cli.terminal.option import AsJson, AsRaw, Principal, Timeout, person, span_of
 from outlast.cli.terminal.run import INTERRUPTED, command
 from outlast.errors import InvalidInput, UnknownAgent
 
@@ -30,6 +30,7 @@ async def chat(
     session: Annotated[
         str | None, typer.Option(metavar="SESSION", help="Go on with this session.")
     ] = None,
+    timeout: Timeout = None,
     principal: Principal = None,
     as_json: AsJson = False,
     raw: AsRaw = False,
@@ -38,17 +39,21 @@ async def chat(
 
     /cancel or Ctrl-C stops the answer, /quit or Ctrl-D leaves. In a pipe each line is a message
     or the answer to what was asked, and --json prints every event on a line. A new session acts
-    for who --principal says.
+    for who --principal says. An answer that does not come within --timeout ends this with 3 and
+    says what the session waits for; the session goes on when you come back.
 
     Example: outlast chat shop:app support
     """
+    longest = span_of(timeout)
     opened = load_app(app)
     # A failed turn is shown anyway; log lines on top of it are for the app to set up.
     set_up_logging(LogFormat.text, LogLevel.error)
     # The session itself says which agent it is with.
     name = "" if session is not None and agent is None else agent_name(opened, agent)
     async with opened:
-        talk = Conversation(opened, name, principal=person(principal), as_json=as_json)
+        talk = Conversation(
+            opened, name, principal=person(principal), as_json=as_json, timeout=longest
+        )
         if session is not None:
             await talk.resume(session, asked_for=agent)
         return await until_left(talk)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from outlast.app import Outlast
-from outlast.cli.command.worker import Format, Level, LogFormat, LogLevel
+from outlast.cli.command.worker import Format, Level, LogFormat, LogLevel, NoResume
 from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
 from outlast.cli.terminal.output import out
@@ -36,6 +37,7 @@ async def dev(
     no_reload: Annotated[
         bool, typer.Option("--no-reload", help="Stay as it is when files change.")
     ] = False,
+    no_resume: NoResume = False,
     log_format: Format = LogFormat.text,
     log_level: Level = LogLevel.warning,
 ) -> int:
@@ -54,6 +56,8 @@ async def dev(
     chosen = server_settings(settings, host=host, port=port)
     opened = load_app(app)
     opened.settings = opened.settings or WorkerSettings()
+    if no_resume:
+        opened.settings = replace(opened.settings, resume=False)
     stop = asyncio.Event()
     heed_signals(stop)
     with server.open_socket(chosen) as to:
@@ -67,6 +71,8 @@ async def dev(
 
 def welcome(app: Outlast, url: str) -> None:
     out(f"working and serving: {app.store!r}, agents {', '.join(app.agents) or 'none'}")
+    if app.worker and app.worker.resumes:
+        out(f"  {app.worker.resumes}")
     out(f"  sessions  {url}/v1/sessions")
     out(f"  requests  {url}/v1/requests")
     out(f"  OpenAPI   {url}/v1/openapi.json")

@@ -7,6 +7,9 @@ from outlast.log.explain import Cause, Explanation
 
 STYLES = {"failure": "red", "request": "yellow", "provider": "yellow", "retry": "yellow"}
 
+UNTIL = {"owner": "lease until", "provider": "next try at"}
+"""What the second instant of a link is, where it is not simply when that ends."""
+
 
 @command
 async def explain(
@@ -43,5 +46,5 @@ def line(link: Cause) -> str:
     if link.since:
         words.append(f"since {moment(link.since)}")
     if link.until:
-        words.append(f"{'lease ' if link.kind == 'owner' else ''}until {moment(link.until)}")
+        words.append(f"{UNTIL.get(link.kind, 'until')} {moment(link.until)}")
     return ", ".join(words)

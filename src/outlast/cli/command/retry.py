@@ -14,6 +14,7 @@ from outlast.cli.terminal.option import (
     note_idleness,
     open_place,
     past_of,
+    person,
 )
 from outlast.cli.terminal.output import json_out, out
 from outlast.cli.terminal.run import command
@@ -50,7 +51,12 @@ async def retry(
             show_receipt(receipt, as_json=as_json)
             return
         result = await app.bulk.retry(
-            code=code, agent=agent, since=past_of(since), tenant=tenant, dry_run=dry_run
+            code=code,
+            agent=agent,
+            since=past_of(since),
+            tenant=tenant,
+            principal=person(None),
+            dry_run=dry_run,
         )
         if result.retried and not dry_run:
             await note_idleness(app.store, as_json=as_json)

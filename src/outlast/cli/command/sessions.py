@@ -1,6 +1,7 @@
 """`outlast sessions`: which sessions there are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, cast
 
 import typer
@@ -17,9 +18,11 @@ from outlast.cli.terminal.option import (
 )
 from outlast.cli.terminal.output import json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
-from outlast.core.lane import Status
+from outlast.core.lane import PROVIDER, Status
+from outlast.session import WaitingFor
 from outlast.session.listing import STATUSES
-from outlast.store import SessionInfo
+from outlast.session.waiting import read_waiting
+from outlast.store import SessionInfo, Store
 
 
 @command
@@ -40,7 +43,8 @@ async def sessions(
 ) -> None:
     """List sessions, newest first.
 
-    With --failed, --code or --since it says why and since when their last turn has failed.
+    Of a session that waits for its provider it says the error, since when, and when that is tried
+    next. With --failed, --code or --since it says why and since when their last turn has failed.
 
     Example: outlast sessions --status waiting
     """
@@ -58,20 +62,36 @@ async def sessions(
             since=past_of(since),
             limit=limit,
         )
+        waits = {info.session_id: await waiting_of(app.store, info) for info in found}
     if as_json:
-        json_out([plain(info) for info in found])
+        json_out([{**plain(info), "waiting_for": waits[info.session_id]} for info in found])
     elif found:
-        show(found, with_failures=failed or bool(code or since))
+        show(found, waits, with_failures=failed or bool(code or since))
     else:
         out("no sessions")
 
 
-def show(found: Sequence[SessionInfo], *, with_failures: bool) -> None:
+async def waiting_of(store: Store, info: SessionInfo) -> WaitingFor | None:
+    """Return the wait of a session that rests for its provider; others are not looked up."""
+    is_resting = any(PROVIDER in lane.wait for lane in info.lanes)
+    return await read_waiting(store, info) if is_resting else None
+
+
+def show(
+    found: Sequence[SessionInfo], waits: Mapping[str, WaitingFor | None], *, with_failures: bool
+) -> None:
     """Print a table, with whose the sessions are where they are of several tenants."""
+    why: tuple[str, ...]
+    told: Callable[[SessionInfo], tuple[str, ...]]
     several = len({info.tenant for info in found}) > 1
-    why = ("SINCE", "CODE", "MESSAGE") if with_failures else ("CHANGED", "OFFSET")
+    if with_failures:
+        why, told = ("SINCE", "CODE", "MESSAGE"), failure_row
+    elif any(waits.values()):
+        # In the place of others: a row with an id that can be copied should fit into a terminal.
+        why, told = ("WAITS FOR",), partial(wait_row, waits)
+    else:
+        why, told = ("CHANGED", "OFFSET"), change_row
     headers = ("SESSION", *(("TENANT",) if several else ()), "AGENT", "STATUS", *why)
-    told = failure_row if with_failures else change_row
     rows = [(*start_of_row(info, with_tenant=several), *told(info)) for info in found]
     table(headers, rows)
 
@@ -83,6 +103,15 @@ def start_of_row(info: SessionInfo, *, with_tenant: bool) -> tuple[str, ...]:
 
 def change_row(info: SessionInfo) -> tuple[str, ...]:
     return moment(info.updated_at), str(info.end)
+
+
+def wait_row(waits: Mapping[str, WaitingFor | None], info: SessionInfo) -> tuple[str, ...]:
+    """Return the error of a provider that is waited for, since when, and its next try."""
+    waiting = waits[info.session_id]
+    if waiting is None or waiting.error is None or waiting.since is None:
+        return ("-",)
+    again = f", next try {moment(waiting.next_try_at)}" if waiting.next_try_at else ""
+    return (f"{waiting.kind}: {waiting.error.code} since {moment(waiting.since)}{again}",)
 
 
 def failure_row(info: SessionInfo) -> tuple[str, ...]:

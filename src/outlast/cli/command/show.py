@@ -14,15 +14,17 @@ from outlast.cli.terminal.option import (
     StoreUrl,
     open_place,
 )
-from outlast.cli.terminal.output import fields, json_out, moment, one_line, out, table
+from outlast.cli.terminal.output import fields, flat, json_out, moment, one_line, out, table
 from outlast.cli.terminal.prompt import option_text
 from outlast.cli.terminal.run import command
 from outlast.core import record as r
+from outlast.core.lane import PROVIDER
 from outlast.core.message import text_of
 from outlast.core.record import AnyRecord, Tokens
 from outlast.log.reader import Outcome, read_outcome
-from outlast.session import Request
+from outlast.session import Request, WaitingFor
 from outlast.session.request import request_lines
+from outlast.session.waiting import in_words, read_waiting
 from outlast.store import SessionInfo, Store
 
 
@@ -74,10 +76,11 @@ async def show(
         info, requests = await handle.info(), await handle.requests()
         told = await read_all(app.store, session)
         last = await read_outcome(app.store, session, info.end + 1, lambda _: True)
+        waiting = await read_waiting(app.store, info)
         if as_json:
-            json_out(plain(info, requests, told, last))
+            json_out({**plain(info, requests, told, last), "waiting_for": waiting})
         else:
-            show_all(info, requests, told, last)
+            show_all(info, requests, told, last, waiting)
 
 
 async def read_all(store: Store, session_id: str) -> LogSummary:
@@ -109,7 +112,11 @@ def plain(
 
 
 def show_all(
-    info: SessionInfo, requests: tuple[Request, ...], told: LogSummary, last: Outcome | None
+    info: SessionInfo,
+    requests: tuple[Request, ...],
+    told: LogSummary,
+    last: Outcome | None,
+    waiting: WaitingFor | None,
 ) -> None:
     usage = told.usage
     pairs = [
@@ -117,7 +124,7 @@ def show_all(
         ("agent", f"{info.agent} ({info.mode})"),
         ("status", info.status),
         ("failed", failure_line(info)),
-        ("waits for", ", ".join(waits_for(info, told))),
+        ("waits for", wait_line(info, told, waiting)),
         ("started", moment(info.created_at)),
         ("changed", f"{moment(info.updated_at)}, at offset {info.end}"),
         ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
@@ -143,6 +150,15 @@ def failure_line(info: SessionInfo) -> str:
     """Say why the last turn failed and since when."""
     failure = info.failure
     return f"{failure.code} since {moment(failure.since)}" if failure else ""
+
+
+def wait_line(info: SessionInfo, told: LogSummary, waiting: WaitingFor | None) -> str:
+    """Say what the session waits for; of a provider with its error, since when and what to mend."""
+    if waiting and waiting.kind == PROVIDER:
+        is_own = waiting.session_id == info.session_id
+        whose = "" if is_own else f"its child {waiting.session_id}, which waits for "
+        return flat(whose + in_words(waiting))
+    return ", ".join(waits_for(info, told))
 
 
 def waits_for(info: SessionInfo, told: LogSummary) -> list[str]:

@@ -57,6 +57,14 @@ Level = Annotated[
     ),
 ]
 
+NoResume = Annotated[
+    bool,
+    typer.Option(
+        "--no-resume",
+        help="Leave what is unfinished: take only what something comes to from now on.",
+    ),
+]
+
 
 @command
 async def worker(
@@ -82,6 +90,7 @@ async def worker(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where to answer workers on other hosts."),
     ] = None,
+    no_resume: NoResume = False,
     log_format: Format = LogFormat.text,
     log_level: Level = LogLevel.info,
     as_json: AsJson = False,
@@ -104,6 +113,7 @@ async def worker(
         name=name,
         grace=grace,
         liveness_address=liveness_address,
+        resume=False if no_resume else None,
     )
     shift = WorkerRun(opened, as_json=as_json)
     shift.heed_signals()
@@ -189,7 +199,9 @@ class WorkerRun:
             "ready",
             f"worker {worker.name} is ready: {self._app.store!r}, agents"
             f" {', '.join(agents) or 'none'}{on},"
-            f" {settings.concurrency} lanes at once",
+            f" {settings.concurrency} lanes at once"
+            + (f"; it {worker.resumes}" if worker.resumes else ""),
+            unfinished=dict(worker.unfinished),
             store=repr(self._app.store),
             agents=agents,
             lanes=list(settings.lanes),

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import timedelta
 from typing import Any, get_args
 
 from outlast.app import Outlast
@@ -9,14 +10,19 @@ from outlast.cli.terminal.follow import until_moved
 from outlast.cli.terminal.line_reader import LineReader
 from outlast.cli.terminal.output import error_out
 from outlast.cli.terminal.prompt import parse_answer, question_lines
+from outlast.cli.terminal.run import TIME_IS_UP
 from outlast.cli.terminal.transcript import Transcript
 from outlast.core.name import MAIN
 from outlast.core.record import AnyRecord
 from outlast.errors import Conflict, InvalidInput
 from outlast.session import Request, Session
+from outlast.session.handle import wait_or_outage
+from outlast.session.waiting import code_of, sentence
 
 INTERNAL = {kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal}
 COMMANDS = "/cancel stops an answer, /quit leaves"
+AT_WORK = "the session is still at work"
+FOR_EVER = 1e9
 A_COMMAND = re.compile(r"/[^\s/]*")
 
 
@@ -30,7 +36,15 @@ NEWS = SessionProgress()
 class Conversation:
     """A chat between one agent and the user at the keyboard, or the lines of a pipe."""
 
-    def __init__(self, app: Outlast, agent: str, *, principal: str, as_json: bool) -> None:
+    def __init__(
+        self,
+        app: Outlast,
+        agent: str,
+        *,
+        principal: str,
+        as_json: bool,
+        timeout: timedelta | None = None,
+    ) -> None:
         self._app = app
         self._agent = agent
         self._by = principal
@@ -42,6 +56,8 @@ class Conversation:
         self._interrupted = asyncio.Event()
         self._is_busy = False
         self._is_stopping = False
+        self._timeout = timeout
+        self._is_late = False
 
     async def resume(self, session_id: str, asked_for: str | None) -> None:
         """Go on with a session: from the first message that has no answer, or from its end."""
@@ -69,7 +85,7 @@ class Conversation:
         self._shown.end_line()
 
     async def hold(self) -> int:
-        """Talk until there are no more lines; return 1 if the last turn failed."""
+        """Talk until there are no more lines; return 1 if the last turn failed, 3 if it is late."""
         self._lines.start()
         if self._session:
             error_out(f"session {self._session.id}", "dim")
@@ -84,6 +100,8 @@ class Conversation:
             if isinstance(said, str):
                 await self._take(said)
             await self._listen()
+        if self._is_late:
+            return TIME_IS_UP
         return 1 if self._shown.has_failed else 0
 
     async def _take(self, line: str) -> None:
@@ -144,17 +162,41 @@ class Conversation:
         self._is_busy, self._is_stopping = True, False
         showing = asyncio.create_task(self._show(session))
         stop = asyncio.create_task(self._stop_asked())
+        children = asyncio.create_task(self._show_outages_of_children(session))
+        late = asyncio.create_task(self._time_is_up())
         try:
             while not showing.done() and not self._leaving.is_set():
-                await asyncio.wait({showing, stop}, return_when=asyncio.FIRST_COMPLETED)
-                if stop.done():
+                await asyncio.wait({showing, stop, late}, return_when=asyncio.FIRST_COMPLETED)
+                if late.done() and not showing.done():
+                    await self._leave_late(session)
+                elif stop.done():
                     await self._stop(session, stop.result())
                     stop = asyncio.create_task(self._stop_asked())
             if showing.done():
                 showing.result()
         finally:
             self._is_busy = False
-            await stop_tasks(showing, stop)
+            await stop_tasks(showing, stop, children, late)
+
+    async def _time_is_up(self) -> None:
+        await asyncio.sleep(self._timeout.total_seconds() if self._timeout else FOR_EVER)
+
+    async def _leave_late(self, session: Session[Any]) -> None:
+        """Leave a session that has not answered in time, and say what it waits for."""
+        self._is_late = True
+        waiting = (await session.wait(timeout=0)).waiting_for
+        self._shown.end_line()
+        error_out("the time is up: " + (sentence(waiting, session.id) if waiting else AT_WORK))
+        self._leave(session)
+
+    async def _show_outages_of_children(self, session: Session[Any]) -> None:
+        """Show that a child waits for its provider: the session's own events do not tell."""
+        known = ""
+        while (now := await wait_or_outage(session, None, None, known)).status == "running":
+            outages = [now.waiting_for] if now.waiting_for and now.waiting_for.error else []
+            if outages and outages[0].session_id != session.id:
+                self._shown.line(f"({sentence(outages[0], session.id)})")
+            known = code_of(outages)
 
     async def _show(self, session: Session[Any]) -> None:
         # With the internal ones: the cursor has to pass them, or they would look like news.

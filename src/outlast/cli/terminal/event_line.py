@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlast.cli.terminal.output import json_line, one_line
+from outlast.cli.terminal.output import json_line, moment, one_line
 from outlast.core.event import Event
 from outlast.session.request import call_text
 
@@ -67,6 +67,23 @@ def resolved(data: Data) -> str:
     return f"{data['request_id']} {' '.join(value_text(s) for s in said if s)}"
 
 
+def unavailable(data: Data) -> str:
+    return f"{failure_text(data['error'])}; {next_try(data)}"
+
+
+def next_try(data: Data) -> str:
+    """Say when a provider is asked again, and what to mend meanwhile."""
+    hint = data["error"].get("hint")
+    return f"tried again at {moment(data['not_before'])}" + (
+        f"; to mend it: {hint}" if hint else ""
+    )
+
+
+def refused(data: Data) -> str:
+    """Say which checkers refuse an answer, and why."""
+    return "; ".join(f"{name}: {reason}" for name, reason in data["reasons"].items())
+
+
 GISTS: dict[str, Callable[[Data], str]] = {
     "session.waiting": lambda d: f"for {', '.join(d['wait'])}",
     "session.failed": lambda d: failure_text(d["error"]),
@@ -78,12 +95,16 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "step.failed": lambda d: failure_text(d["error"]),
     "delivery.queued": queued,
     "model.retrying": lambda d: failure_text(d["error"]),
-    "provider.unavailable": lambda d: failure_text(d["error"]),
+    "model.switched": lambda d: f"from {d['left']} to {d['model']}: {failure_text(d['error'])}",
+    "provider.unavailable": unavailable,
+    "provider.still_unavailable": unavailable,
     "provider.available": lambda d: f"after {d['attempts']} attempts",
     "message.delta": lambda d: d.get("text") or f"[{d.get('tool')}]",
     "reasoning.delta": lambda d: str(d.get("text", "")),
     "message.completed": lambda d: parts_text(d["parts"]),
     "usage.recorded": usage,
+    "feedback.given": lambda d: f"{d['name']}: {d['text']}",
+    "completion.refused": refused,
     "tool.requested": lambda d: call_text(d["tool"], d["args"]),
     "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
     "tool.failed": lambda d: failure_text(d["error"]),

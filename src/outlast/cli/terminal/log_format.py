@@ -72,6 +72,24 @@ def moment(record: logging.LogRecord) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class NoticeFormatter(logging.Formatter):
+    """The phrase alone, for people who run a command and wait."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        return f"{level}{visible_line(record.getMessage())}"
+
+
+def show_notices() -> None:
+    """Have on stderr what a session that is waited for waits for, and that it goes on."""
+    log = logging.getLogger("outlast.session")
+    handler = logging.StreamHandler()
+    handler.setFormatter(NoticeFormatter())
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
 def set_up_logging(kind: str, level: str) -> None:
     """Have all log lines of this process on stderr, with the ids of where they were written."""
     handler = logging.StreamHandler()

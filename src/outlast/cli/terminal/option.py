@@ -83,6 +83,28 @@ def past_of(text: str | None) -> datetime | timedelta | None:
         raise typer.BadParameter(f"{error}, or so long ago: 2h", param_hint="'--since'") from None
 
 
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPAN",
+        help="Wait for so long at most: 30s, 5m, 2h; then end with 3.",
+        show_default=False,
+    ),
+]
+
+
+def span_of(text: str | None) -> timedelta | None:
+    """Return a length of time that was given on the command line; a number alone is seconds."""
+    if text is None:
+        return None
+    found = _AGO.fullmatch(text if not text.isdecimal() else f"{text}s")
+    if not found:
+        raise typer.BadParameter(
+            f"{text!r} is no length of time such as 30s, 5m, 2h", param_hint="'--timeout'"
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
 NAME_YOURS = "name yours with --store or OUTLAST_STORE"
 
 
@@ -136,10 +158,12 @@ __all__ = [
     "SessionId",
     "StoreOfApp",
     "StoreUrl",
+    "Timeout",
     "note_idleness",
     "one_place",
     "open_place",
     "open_place_or_app",
+    "span_of",
 ]
 
 

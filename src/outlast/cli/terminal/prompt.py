@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from outlast.cli.terminal.output import json_line
+from outlast.core.json_text import JsonRefused, read_object
 from outlast.core.record import Option
 from outlast.core.visible import escaped, unambiguous
 from outlast.session import Request
@@ -78,9 +79,11 @@ def chosen(request: Request, word: str) -> str | None:
 
 def edited(text: str) -> ParsedAnswer:
     try:
-        return ParsedAnswer("approve", args=msgspec.json.decode(text, type=dict[str, Any]))
-    except msgspec.MsgspecError:
-        return ParsedAnswer(problem='write the arguments as JSON: edit {"name": "value"}')
+        args = read_object(text.encode(errors="surrogateescape"))
+    except JsonRefused as why:
+        problem = f'write the arguments as JSON, edit {{"name": "value"}}: {why}'
+        return ParsedAnswer(problem=problem)
+    return ParsedAnswer("approve", args=args)
 
 
 def editor() -> list[str]:
@@ -108,6 +111,6 @@ def read(before: bytes, after: bytes) -> dict[str, Any] | str:
     if after == before:
         return "the arguments are unchanged; nothing was answered"
     try:
-        return msgspec.json.decode(after, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return f"the arguments are no JSON object: {error}; nothing was answered"
+        return read_object(after)
+    except JsonRefused as why:
+        return f"the arguments are no JSON object: {why}; nothing was answered"

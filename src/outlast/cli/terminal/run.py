@@ -1,6 +1,7 @@
-"""How every command runs: its coroutine on a loop, its errors as sentences and exit codes.
+"""Runs every command: its coroutine on a loop, its errors as sentences and exit codes.
 
-0: done. 1: it could not be done, or something was found. 2: used wrongly. 130: Ctrl-C.
+0: done. 1: it could not be done, or something was found. 2: used wrongly. 3: the time that was
+given with --timeout was up. 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from outlast.errors import OutlastError
 
 P = ParamSpec("P")
 
+TIME_IS_UP = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -37,6 +39,7 @@ WHAT_TO_DO = {
     "SESSION_OVER": "A session that is over takes nothing more: start another.",
     "TASK_CANNOT_WAIT": "A task answers once: start another.",
     "DISPATCH_CONFLICT": "Use another --dispatch-id for another message.",
+    "INVALID_CURSOR": "`outlast logs SESSION --json` tells the cursor of each event.",
     "CURSOR_AHEAD": "Read from the beginning: leave --after away.",
 }
 

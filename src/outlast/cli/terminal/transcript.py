@@ -3,12 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.cli.terminal.event_line import failure_text, parts_text, value_text
+from outlast.cli.terminal.event_line import (
+    failure_text,
+    next_try,
+    parts_text,
+    refused,
+    value_text,
+)
 from outlast.cli.terminal.output import is_terminal, json_line, one_line, out, write
 from outlast.core.event import Event
 from outlast.core.visible import escaped
 from outlast.session.request import call_text
 
+LONGEST_NOTICE = 1000
 OVER = ("session.completed", "session.failed", "session.ended")
 
 
@@ -128,8 +135,19 @@ class Transcript:
     def _retrying(self, event: Event) -> None:
         self.line(f"({failure_text(event.data['error'])}; trying again)")
 
+    def _switched(self, event: Event) -> None:
+        name, why = one_line(event.data["model"]), failure_text(event.data["error"])
+        self.line(f"({why}; asking {name} instead)")
+
+    def _feedback(self, event: Event) -> None:
+        self.line(one_line(f"(feedback, {event.data['name']}: {event.data['text']})"))
+
+    def _refused(self, event: Event) -> None:
+        self.line(one_line(f"(not done yet: {refused(event.data)})"))
+
     def _unavailable(self, event: Event) -> None:
-        self.line(f"({failure_text(event.data['error'])}; waiting for the provider)")
+        error, again = failure_text(event.data["error"]), next_try(event.data)
+        self.line(one_line(f"(waiting for the provider: {error}; {again})", LONGEST_NOTICE))
 
     def _available(self, event: Event) -> None:
         self.line("(the provider answers again)")
@@ -154,6 +172,9 @@ SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "session.failed": Transcript._over,
     "session.ended": Transcript._over,
     "model.retrying": Transcript._retrying,
+    "model.switched": Transcript._switched,
+    "feedback.given": Transcript._feedback,
+    "completion.refused": Transcript._refused,
     "provider.unavailable": Transcript._unavailable,
     "provider.available": Transcript._available,
 }

@@ -22,9 +22,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 class Channel(ABC):
     """A place where people talk to an agent. Each of its threads is a session.
 
-    What is posted to `/v1/channels/{name}` is verified, read, and goes to the session of its
-    thread; the first message starts that session. Events of the types in `events` are sent back to
-    the thread. One object serves all threads of a process: keep no state of a conversation in it.
+    A post to `/v1/channels/{name}` is verified, read, and goes to the session of its thread; the
+    first message starts that session. Events of the types in `events` are sent back to the thread.
+    One object serves all threads of a process: keep no state of a conversation in it.
     """
 
     def __init__(

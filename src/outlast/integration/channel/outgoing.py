@@ -18,7 +18,7 @@ from outlast.store import SessionInfo
 class SignInPrompt(Struct, frozen=True, kw_only=True):
     """A user has to sign in at `url`: the `principal`, or without one anyone, for the app.
 
-    Show the address to nobody else: another user who signed in there would give away a token.
+    Show the address to no other user: one who signed in there would give away a token.
     """
 
     request_id: str
@@ -33,8 +33,8 @@ class Outgoing(Struct, frozen=True, kw_only=True):
 
     `id` is the same however often it is sent. `text` is the answer, the question with the call
     that it is about, the failure, or who has to sign in, without the address: everyone in a thread
-    may read it. What cannot be seen is escaped in it, and in questions what passes for something
-    else. It is empty for other types of events. `output` is the answer as a value, `request` is
+    may read it. Invisible characters are escaped in it, and in questions also those that pass for
+    others. It is empty for other types of events. `output` is the answer as a value, `request` is
     the open request, `sign_in` has the address, `at` is now.
     """
 

@@ -49,8 +49,8 @@ class ChannelReceiver:
     async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
         """Bring what was posted to a channel to its session, and say what became of it.
 
-        The server does this at `/v1/channels/{name}`. What the channel cannot verify raises
-        InvalidSignature and changes nothing; the same again returns the first receipt.
+        The server does this at `/v1/channels/{name}`. A post that the channel cannot verify
+        raises InvalidSignature and changes nothing; the same post again returns the first receipt.
         """
         channel = self.check(name)
         lower = {name.lower(): value for name, value in headers.items()}

@@ -39,8 +39,8 @@ class SignedBody(Struct, frozen=True, kw_only=True):
 class SignedWebhookChannel(Channel):
     """Takes messages that are signed with `secret`, and posts the answers to `send_url`.
 
-    What is posted is signed with `send_secret`, by default the same. Several secrets: any of
-    them is taken, and all of them sign.
+    Posts are signed with `send_secret`, by default the same. Of several secrets any is accepted,
+    and all of them sign.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class ConnectionControl:
 
         The server does this at `/v1/connections/{name}/callback`. The provider's parameters are
         given as they are. `tenant` and `principal` say who brings them, where users are known: then
-        it has to be the one whom the sign-in was asked of, and a `principal` of "" is nobody.
+        it has to be the one whom the sign-in was asked of, and a `principal` of "" is no user.
         """
         connections = self._connections()
         if connections is None:

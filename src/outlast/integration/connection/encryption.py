@@ -1,8 +1,8 @@
 """Encryption of secrets: AES-256-GCM under the app's key, bound to a context.
 
-What was encrypted for one context cannot be decrypted for another. The first of several keys
-encrypts and all of them decrypt: put a new key before the old one, and remove that when nothing
-uses it.
+A secret that was encrypted for one context cannot be decrypted for another. The first of several
+keys encrypts and all of them decrypt: put a new key before the old one, and remove that when
+nothing uses it.
 """
 
 from collections.abc import Callable, Sequence

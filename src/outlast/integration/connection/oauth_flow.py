@@ -90,7 +90,7 @@ class OAuthFlow:
     async def finish(self, connection: Connection, back: OAuthCallback) -> SignInOutcome:
         """Complete a sign-in with a callback, and return how it ended.
 
-        What was begun with the provider is finished even if the caller goes away.
+        An exchange with the provider that has begun is finished even if the caller goes away.
         """
         request = await self._store.listing.request(authorization_name(back.state))
         if request is None or request.kind != "authorization":

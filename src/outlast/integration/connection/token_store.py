@@ -1,6 +1,6 @@
 """Grants and pending sign-ins as encrypted documents, each bound to its owner.
 
-What is encrypted is in `encryption.py`; when a grant is refreshed is in `token_refresh.py`.
+`encryption.py` encrypts; `token_refresh.py` says when a grant is refreshed.
 """
 
 import msgspec

@@ -95,7 +95,7 @@ class OutboxDelivery:
         """Deliver one event, and return why that failed, if it did."""
         if self._receiver is None:
             return DeliveryFailure(
-                "nobody in this app's code has subscribed to this, or it has no secret"
+                "this app's code has no subscription for this, or no secret for it"
             )
         limit = asyncio.timeout(self._timeout)
         try:

@@ -1,4 +1,4 @@
-"""How webhooks are sent."""
+"""The settings of webhooks: secrets, timeouts, and how many are posted at once."""
 
 import ssl
 from datetime import timedelta

@@ -148,5 +148,5 @@ class SessionChildren:
             case r.SubagentCompleted():
                 self.remote.pop(e.request_id, None)
             case r.SubagentFailed(error=error) if error.code != GIVEN_UP:
-                # A child that was given up stays: nobody knows whether the outbox has ended it.
+                # A child that was given up stays: it is unknown whether the outbox has ended it.
                 self.remote.pop(e.request_id, None)

@@ -1,8 +1,8 @@
 """One contact with the server of a remote child: start it, send it answers, look how it stands.
 
 Owns what is said, and how what is seen there reads here. All of it can be said again: the start and
-each answer have a key, and nothing is kept between two contacts. What a contact means for the
-lane is written down by `core/remote_child.py`.
+each answer have a key, and nothing is kept between two contacts. `core/remote_child.py` writes
+down what a contact means for the lane.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the server of a remote agent may show: it is not trusted, and all of it is bounded.
+"""Bounds what the server of a remote agent may show: it is not trusted.
 
-What goes beyond ends the call. So do sign-in addresses that are not of the web: other programs make
-links of these. Kinds of requests and states are checked where the wire is decoded.
+An answer beyond them ends the call. So do sign-in addresses that are not of the web: other programs
+make links of these. Kinds of requests and states are checked where the wire is decoded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.name import check_id
 from outlast.core.visible import visible_line
 from outlast.errors import InvalidName, InvalidServerAnswer
@@ -64,6 +65,17 @@ def check_requests(requests: Sequence[Request]) -> None:
         )
     for request in requests:
         check_names(request.request_id, *request.path)
+        check_args(request.args)
+
+
+def check_args(args: Any) -> None:
+    """Refuse arguments that not every reader here reads alike: people approve them."""
+    try:
+        read_json(msgspec.json.encode(args))
+    except JsonRefused as why:
+        raise InvalidServerAnswer(
+            f"the arguments in a question of the remote agent cannot be shown: {why}"
+        ) from None
 
 
 def sign_in_of(data: Mapping[str, Any]) -> RequiredSignIn:

@@ -1,4 +1,4 @@
-"""What comes next for a schedule: a pure function of its row, the time and the session before.
+"""Decides what comes next for a schedule, from its row, the time and the session before. Pure.
 
 An instant that is late by no more than the grace is on time. Later than that it was missed, and
 `catch_up` decides; one that waits for the session before it is late only from when that was over.

@@ -1,4 +1,4 @@
-"""How a schedule's sessions are started and ended.
+"""Starts and ends a schedule's sessions.
 
 Owns the identity of a start: one session for each instant. When one is due is decided by
 `integration/schedule/decide.py`.
@@ -73,5 +73,5 @@ class ScheduleLauncher:
 
 
 def scope_of(schedule: Schedule) -> str:
-    """Return within what a schedule's dispatches are its own: nobody else can use them up."""
+    """Return the scope of a schedule's dispatch ids: no other caller can use them up."""
     return f"schedule:{schedule.name}"

@@ -1,4 +1,4 @@
-"""What the store keeps of a schedule, a document, and how it is changed by compare-and-set.
+"""A schedule's document in the store, changed by compare-and-set.
 
 `decide.py` says what comes next for it; what it means is in the app's code (`schedule.py`).
 """

@@ -1,4 +1,4 @@
-"""How a schedule stands: what the store keeps of it, beside what the code says."""
+"""A schedule's status: its document in the store beside its definition in the code."""
 
 from datetime import datetime
 from typing import Literal

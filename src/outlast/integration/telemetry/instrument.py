@@ -9,6 +9,7 @@ from outlast.clock import Clock
 from outlast.integration.telemetry import Telemetry
 from outlast.integration.telemetry.trace import NamedSpan, TurnIds, TurnTrace, trace_of
 from outlast.log_context import known
+from outlast.net.trace_context import parse
 
 NAME = "outlast"
 SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
@@ -38,6 +39,8 @@ class Instruments:
         self.refusals = meter.create_counter("outlast.refusals", "{commit}")
         self.claims = meter.create_counter("outlast.claims", "{lane}")
         self.takeovers = meter.create_counter("outlast.takeovers", "{lane}")
+        self.failed_turns = meter.create_counter("outlast.turns.failed", "{turn}")
+        self.outages = meter.create_counter("outlast.provider.outages", "{outage}")
         self.held = meter.create_gauge("outlast.lanes.held", "{lane}")
         self.turns = histogram(meter, "outlast.turn.duration", "s", SECONDS)
         self.tools = histogram(meter, "outlast.tool.duration", "s", SECONDS)
@@ -95,9 +98,21 @@ class Instruments:
         return self._api.set_span_in_context(self._api.NonRecordingSpan(parent), self._nowhere)
 
     def add_turn(
-        self, agent: str, session: str, turn: str, began: int, ended: int, code: str, **facts: Any
+        self,
+        agent: str,
+        session: str,
+        turn: str,
+        began: int,
+        ended: int,
+        asked_by: str,
+        code: str,
+        **facts: Any,
     ) -> None:
-        """Add the span of a whole turn, from its start to its end in milliseconds."""
+        """Add the span of a whole turn, from its start to its end in milliseconds.
+
+        It is linked with the span in which its message was sent (`asked_by`), not a child of it: a
+        turn may begin long after that span has ended, and is sampled by itself.
+        """
         trace = trace_of(session, turn)
         if not trace.is_sampled(self.telemetry.sample):
             return
@@ -114,12 +129,24 @@ class Instruments:
                 self._nowhere if named else self._within(trace),
                 self._api.SpanKind.INTERNAL,
                 attributes,
+                links=self._links(asked_by),
                 start_time=began * A_MILLISECOND,
             )
         span.set_attributes({**ids(), "outlast.turn": turn})
         if code:
             self.fail(span, code)
         span.end(ended * A_MILLISECOND)
+
+    def _links(self, traceparent: str) -> list[Any]:
+        parent = parse(traceparent)
+        if parent is None:
+            return []
+        api = self._api
+        flags = api.TraceFlags(parent.flags)
+        context = api.SpanContext(
+            parent.trace_id, parent.span_id, is_remote=True, trace_flags=flags
+        )
+        return [api.Link(context)]
 
     def fail(self, span: Any, code: str, message: str = "") -> None:
         """Mark a span as failed; the failure's message counts as content."""
@@ -137,7 +164,8 @@ def is_of_an_sdk(provider: Any) -> bool:
 
 def ids() -> dict[str, Any]:
     """Return the ids of the current session, turn, call and so on, as attributes of a span."""
-    return {f"outlast.{name}": value for name, value in known().items() if name != "agent"}
+    others = {name: value for name, value in known().items() if name not in ("agent", "model")}
+    return {f"outlast.{name}": value for name, value in others.items()}
 
 
 def histogram(meter: Any, name: str, unit: str, buckets: list[Any]) -> Any:

@@ -1,6 +1,7 @@
 """The trace of a turn: its ids are digests of the session's and the turn's ids.
 
-So any worker can add spans to a turn's trace without a stored or transmitted trace context.
+So any worker can add spans to a turn's trace without a stored or transmitted trace context. That of
+whoever sent the message is stored, and becomes a link: see `net/trace_context.py`.
 """
 
 from contextvars import ContextVar

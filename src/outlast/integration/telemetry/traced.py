@@ -8,7 +8,7 @@ its start is read from the log.
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlast.agents.agent import Agent
 from outlast.clock import Clock
@@ -25,7 +25,9 @@ from outlast.core.result import (
     ToolEnd,
     ToolWaits,
 )
-from outlast.core.view import Slices, View
+from outlast.core.slice import Slices
+from outlast.core.view import View
+from outlast.engine.counters import BoundedCodes
 from outlast.engine.executor import CallJournal, Executor, Hear
 from outlast.errors import StoreError
 from outlast.integration.telemetry import content
@@ -59,13 +61,12 @@ PROVIDERS = {
 
 
 class TracedExecutor:
-    """Wraps another executor. `model` is the name of its model."""
+    """Wraps another executor."""
 
     def __init__(
         self,
         executor: Executor,
         agent: Agent[Any, Any],
-        model: str,
         clock: Clock,
         instruments: Instruments | None,
     ) -> None:
@@ -73,11 +74,12 @@ class TracedExecutor:
         self._agent = agent
         self._clock = clock
         self._to = instruments
-        self._facts = model_facts(model)
         # Not worth a span: passed through without a further call.
         self.policy = executor.policy
+        self.model_of = executor.model_of
         self.model_timeouts = executor.model_timeouts
         self.tool_timeouts = executor.tool_timeouts
+        self.providers = executor.providers
         self.provider_of = executor.provider_of
         self.bounds_of_model = executor.bounds_of_model
         self.bounds_of_tool = executor.bounds_of_tool
@@ -85,6 +87,9 @@ class TracedExecutor:
         self.slot_for = executor.slot_for
         self.may_answer = executor.may_answer
         self.contact_child = executor.contact_child
+        self.note_of_tool = executor.note_of_tool
+        self.give_feedback = executor.give_feedback
+        self.check_completion = executor.check_completion
         self.cut_off = executor.cut_off
         self.timed_out = executor.timed_out
         self.output_of = executor.output_of
@@ -100,7 +105,9 @@ class TracedExecutor:
         else:
             result = await self._trace_model(self._to, lane, slices, view, action, hear)
         if isinstance(result, ModelFailed):
-            log.info("a model call failed", extra={"code": result.error.code, "kind": result.kind})
+            name = self.model_of(lane).name
+            why = {"code": result.error.code, "kind": result.kind, "model": name}
+            log.info("a model call failed", extra=why)
         return result
 
     async def _trace_model(
@@ -112,21 +119,23 @@ class TracedExecutor:
         action: CallModel,
         hear: Hear,
     ) -> Answered | ModelFailed:
-        name = f"chat {self._facts['gen_ai.request.model']}"
-        facts = {**self._facts, "gen_ai.conversation.id": lane.session}
+        model = self.model_of(lane)
+        facts = model_facts(model.name)
+        name = f"chat {facts['gen_ai.request.model']}"
+        attributes = {**facts, "gen_ai.conversation.id": lane.session}
         began = self._clock.monotonic()
-        with to.span(name, lane.session, action.turn, facts, client=True) as span:
+        with to.span(name, lane.session, action.turn, attributes, client=True) as span:
             if span.is_recording():
+                span.set_attribute("gen_ai.request.stream", model.streams)
                 self._before(to, span, view)
             result = await self._executor.call_model(lane, slices, view, action, hear)
             if span.is_recording():
                 self._after(to, span, result)
-        self._measure(to, result, self._clock.monotonic() - began)
+        measure(to, facts, result, self._clock.monotonic() - began)
         return result
 
     def _before(self, to: Instruments, span: Any, view: View) -> None:
         span.set_attribute("gen_ai.agent.name", self._agent.name)
-        span.set_attribute("gen_ai.request.stream", self._agent.stream)
         if to.telemetry.content:
             span.set_attribute("gen_ai.input.messages", content.messages(view.messages))
             if isinstance(self._agent.instructions, str) and self._agent.instructions:
@@ -151,15 +160,6 @@ class TracedExecutor:
         if to.telemetry.content:
             told = content.answer(result.parts, result.finish)
             span.set_attribute("gen_ai.output.messages", told)
-
-    def _measure(self, to: Instruments, result: Answered | ModelFailed, seconds: float) -> None:
-        if isinstance(result, ModelFailed):
-            to.model_calls.record(seconds, {**self._facts, "error.type": result.error.code})
-            return
-        facts = {**self._facts, "gen_ai.response.model": result.model}
-        to.model_calls.record(seconds, facts)
-        to.tokens.record(result.usage.input_tokens, {**facts, "gen_ai.token.type": "input"})
-        to.tokens.record(result.usage.output_tokens, {**facts, "gen_ai.token.type": "output"})
 
     # The tools
 
@@ -207,12 +207,25 @@ class TracedExecutor:
         match end:
             case Raised(error=error):
                 to.fail(span, error.code, error.message)
-            case Interrupted(reason=reason):
-                to.fail(span, "INTERRUPTED", reason)
+            case Interrupted(reason=reason, why=why):
+                to.fail(span, "INTERRUPTED", why or reason)
         if to.telemetry.content:
             span.set_attribute("gen_ai.tool.call.arguments", call.args)
             if isinstance(end, Returned):
                 span.set_attribute("gen_ai.tool.call.result", end.value)
+
+
+def measure(
+    to: Instruments, facts: Mapping[str, str], result: Answered | ModelFailed, seconds: float
+) -> None:
+    """Count a model call, by the facts of the model that was asked."""
+    if isinstance(result, ModelFailed):
+        to.model_calls.record(seconds, {**facts, "error.type": result.error.code})
+        return
+    facts = {**facts, "gen_ai.response.model": result.model}
+    to.model_calls.record(seconds, facts)
+    to.tokens.record(result.usage.input_tokens, {**facts, "gen_ai.token.type": "input"})
+    to.tokens.record(result.usage.output_tokens, {**facts, "gen_ai.token.type": "output"})
 
 
 def outcome_of(end: ToolEnd | None) -> str:
@@ -243,7 +256,7 @@ def model_facts(name: str) -> dict[str, str]:
 TurnEnd = r.TurnCompleted | r.TurnFailed | r.TurnCancelled
 
 HOW = {r.TurnCompleted: "completed", r.TurnFailed: "failed", r.TurnCancelled: "cancelled"}
-OF_NOTE = frozenset({*HOW, r.TurnStarted, r.LaneTakenOver})
+OF_NOTE = frozenset({*HOW, r.TurnStarted, r.LaneTakenOver, r.ProviderUnavailable})
 MOST_REMEMBERED = 10_000
 
 
@@ -274,6 +287,7 @@ class TracedWork:
         self.workers = work.workers
         self.drain = work.drain
         self.find_arrivals = work.find_arrivals
+        self.find_unfinished = work.find_unfinished
         self.next_ready_at = work.next_ready_at
         self.listen = work.listen
 
@@ -294,13 +308,21 @@ class TracedWork:
         return claims
 
 
+class TurnBegan(NamedTuple):
+    """When a turn began, and the span in which its message was sent."""
+
+    at: int
+    traceparent: str
+
+
 class TracedLog:
     """A `outlast.store.LogStore` that counts commits and adds the spans of turns."""
 
     def __init__(self, log: LogStore, instruments: Instruments) -> None:
         self._commit = log.commit
         self._to = instruments
-        self._began: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._began: OrderedDict[tuple[str, str], TurnBegan] = OrderedDict()
+        self._codes = BoundedCodes()
         self.admit = log.admit
         self.transaction = log.transaction
         self.effect = log.effect
@@ -328,17 +350,33 @@ class TracedLog:
     async def _note(self, commit: Commit, result: Committed, record: r.AnyRecord) -> None:
         match record:
             case r.TurnStarted(turn=turn):
-                self._remember(commit.session_id, turn, result.at)
+                began = TurnBegan(result.at, record.traceparent)
+                self._remember(commit.session_id, turn, began)
             case r.LaneTakenOver(graceful=graceful, evidence=evidence):
                 self._to.takeovers.add(
                     1, {"outlast.graceful": graceful, "outlast.evidence": evidence}
                 )
-            case r.TurnCompleted() | r.TurnFailed() | r.TurnCancelled():
+            case r.ProviderUnavailable(error=error):
+                self._to.outages.add(1, self._facts_of(error))
+            case r.TurnFailed(error=error):
+                self._to.failed_turns.add(1, self._facts_of(error))
+                await self._add_turn(commit, result, record)
+            case r.TurnCompleted() | r.TurnCancelled():
                 await self._add_turn(commit, result, record)
 
-    def _remember(self, session_id: str, turn: str, at: int) -> None:
+    def _facts_of(self, error: r.Failure) -> dict[str, str]:
+        """Return what failed, and of which agent and model."""
+        facts = model_facts(str(known().get("model", "")))
+        return {
+            "error.type": self._codes.told(error.code),
+            "gen_ai.agent.name": str(known().get("agent", "")),
+            "gen_ai.provider.name": facts["gen_ai.provider.name"],
+            "gen_ai.request.model": facts["gen_ai.request.model"],
+        }
+
+    def _remember(self, session_id: str, turn: str, began: TurnBegan) -> None:
         """Keep a turn's start, unless so many began here that ended elsewhere."""
-        self._began[session_id, turn] = at
+        self._began[session_id, turn] = began
         if len(self._began) > MOST_REMEMBERED:
             self._began.popitem(last=False)
 
@@ -350,13 +388,14 @@ class TracedLog:
             return
         how, agent = HOW[type(end)], str(known().get("agent", ""))
         facts = {"gen_ai.agent.name": agent, "outlast.outcome": how}
-        self._to.turns.record((result.at - began) / 1000, facts)
+        self._to.turns.record((result.at - began.at) / 1000, facts)
         self._to.add_turn(
             agent,
             commit.session_id,
             end.turn,
-            began,
+            began.at,
             result.at,
+            began.traceparent,
             end.error.code if isinstance(end, r.TurnFailed) else "",
             **{
                 "outlast.outcome": how,
@@ -365,9 +404,9 @@ class TracedLog:
             },
         )
 
-    async def _find_start(self, session_id: str, turn: str, before: int) -> int | None:
+    async def _find_start(self, session_id: str, turn: str, before: int) -> TurnBegan | None:
         with suppress(StoreError):  # what was committed must not look as if it had failed
             async for entry in EntriesBefore(self, session_id, before):
                 if isinstance(entry.record, r.TurnStarted) and entry.record.turn == turn:
-                    return entry.at
+                    return TurnBegan(entry.at, entry.record.traceparent)
         return None

@@ -6,6 +6,7 @@ Owns the reads. The explanation itself is pure: see `lane.py`, `turn.py`, `owner
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from types import UnionType
 
 from msgspec import Struct
 
@@ -54,7 +55,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     breakers: tuple[Breaker, ...] = ()
     now: datetime
 
-    def find(self, lane: str, kind: type, **facts: object) -> Entry | None:
+    def find(self, lane: str, kind: type | UnionType, **facts: object) -> Entry | None:
         """Return the last entry of a lane with a record of this kind and with these facts."""
         ours = (e for e in reversed(self.entries) if e.lane == lane and isinstance(e.record, kind))
         wanted = facts.items()

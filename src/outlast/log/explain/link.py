@@ -25,6 +25,7 @@ CauseKind = Literal[
     "child",
     "timer",
     "retry",
+    "completion",
     "permit",
     "key",
     "queue",

@@ -86,6 +86,12 @@ def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
     staying = [worker for worker in staying if not worker.silent]
     if not staying:
         return "the database hears of none that serves it"
+    staying = [worker for worker in staying if not leaves(worker, evidence)]
+    if not staying:
+        return (
+            "all that serve it leave what was unfinished when they started (resume=False):"
+            " send it something, or start a worker that resumes"
+        )
     free = [worker for worker in staying if not 0 < worker.concurrency <= worker.held]
     if not free:
         return f"all {len(staying)} that serve it are full"
@@ -95,6 +101,12 @@ def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
         names = naming([f"{lane.session_id} {lane.lane}" for lane in at_work])
         return f"the agent {info.agent} has as many lanes at work as its limit allows, {names}"
     return f"{able[0].worker} or another will take it up at once"
+
+
+def leaves(worker: WorkerInfo, evidence: ExplainEvidence) -> bool:
+    """Say whether a worker takes only what something came to since it started, and nothing did."""
+    since = worker.arrived_since
+    return since is not None and evidence.session.updated_at < since
 
 
 def serves(worker: WorkerInfo, info: LaneInfo) -> bool:

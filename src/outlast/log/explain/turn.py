@@ -11,7 +11,7 @@ import msgspec
 from outlast.core import record as r
 from outlast.core.breaker import is_line
 from outlast.core.instant import date_of, date_or_none
-from outlast.core.lane import ModelCall, OpenCall, OpenRequest, Turn
+from outlast.core.lane import ModelCall, OpenCall, OpenRequest, Outage, Turn
 from outlast.core.unstable_wait import past_wait
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, CauseKind, sentence
@@ -24,12 +24,36 @@ def within_turn(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterat
         yield Cause(kind="failure", text=f"the turn fails: {sentence(turn.failure)}", turn=turn.id)
     elif not turn.answer:
         yield from the_model(info, turn, evidence)
+    yield from the_completion(info, turn, evidence)
     answered = {reply.request_id for reply in evidence.states[info.lane].replies}
     for request_id, request in turn.requests.items():
         if request_id not in answered:
             yield the_request(info, turn, request, evidence)
     for call in turn.calls.values():
         yield from the_call(info, turn, call, evidence)
+
+
+def the_completion(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Say what became of answers that were checked, and that the last one is being looked at."""
+    found = evidence.find(info.lane, r.CompletionRefused, turn=turn.id)
+    if found and isinstance(found.record, r.CompletionRefused):
+        why = "; ".join(f"{name}: {reason}" for name, reason in found.record.reasons.items())
+        yield Cause(
+            kind="completion",
+            text=f"{found.record.number} answers in this turn were refused, the last for {why}",
+            since=date_of(found.at),
+            turn=turn.id,
+            step=found.record.step,
+        )
+    if turn.failure or not turn.answer or turn.completion:
+        return
+    if all(call.is_done for call in turn.calls.values()):
+        yield Cause(
+            kind="completion",
+            text="the model has answered: rules look at that, or the turn is about to end",
+            turn=turn.id,
+            step=turn.step,
+        )
 
 
 def asked_again(info: LaneInfo, evidence: ExplainEvidence) -> str:
@@ -65,9 +89,9 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
     if outage and model.parked:
         yield Cause(
             kind="provider",
-            text=f"the model cannot be had, and {asked_again(info, evidence)}:"
-            f" {sentence(outage.error)}"
-            + ("; that does not pass by itself: somebody has to mend it" if outage.blocked else ""),
+            text=what_is_away(turn, model, outage, asked_again(info, evidence))
+            + ("; that does not pass by itself: somebody has to mend it" if outage.blocked else "")
+            + (f"; to mend it: {outage.error.hint}" if outage.error.hint else ""),
             since=date_of(outage.since),
             until=next_try(info, model, evidence),
             turn=turn.id,
@@ -76,12 +100,13 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
             attempt=model.attempt,
         )
         return
+    yield from the_fallback(info, turn, evidence)
     if model.status == "retry" and date_of(model.not_before) > evidence.now:
         retrying = evidence.find(info.lane, r.ModelRetrying, call_id=model.call_id)
         why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr, arg-type]
         yield Cause(
             kind="provider",
-            text=f"the model failed in attempt {model.attempt}, and is asked again{why}",
+            text=f"{named(model)} failed in attempt {model.attempt}, and is asked again{why}",
             since=date_of(retrying.at) if retrying else None,
             until=date_of(model.not_before),
             turn=turn.id,
@@ -94,13 +119,52 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
     started = {"call_id": model.call_id, "attempt": model.attempt}
     yield Cause(
         kind="model",
-        text=f"the model call {model.call_id} is "
-        + (f"under way in attempt {model.attempt}" if is_running else "to be made again"),
+        text=f"the model call {model.call_id}"
+        + (f" to {model.asked}" if is_running and model.asked else "")
+        + (f" is under way in attempt {model.attempt}" if is_running else " is to be made again"),
         since=evidence.when(info.lane, r.ModelStarted, **started) if is_running else None,
         turn=turn.id,
         step=turn.step,
         call=model.call_id,
         attempt=model.attempt,
+    )
+
+
+def what_is_away(turn: Turn, model: ModelCall, outage: Outage, again: str) -> str:
+    """Say of each of the agent's models why it cannot be had, and which is asked when `again`."""
+    if not model.unavailable:
+        return f"{named(model)} cannot be had, and {again}: {sentence(outage.error)}"
+    each = "; ".join(f"{away.name}: {sentence(away.error)}" for away in model.unavailable)
+    return f"none of its models can be had; {turn.fallback} is next, and {again}: {each}"
+
+
+def named(model: ModelCall) -> str:
+    return f"the model {model.asked}" if model.asked else "the model"
+
+
+Left = r.ModelSwitched | r.ProviderUnavailable | r.ProviderStillUnavailable
+
+
+def the_fallback(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Say which model the turn has moved on to, and why."""
+    if not (turn.fallback and turn.model):
+        return
+    found = evidence.find(info.lane, Left)
+    why = ""
+    match found.record if found else None:
+        case (
+            r.ModelSwitched(left=left, error=error)
+            | r.ProviderUnavailable(model=left, error=error)
+            | r.ProviderStillUnavailable(model=left, error=error)
+        ):
+            why = f", since {left} could not be had: {sentence(error)}"
+    yield Cause(
+        kind="provider",
+        text=f"the turn asks the model {turn.fallback}{why}",
+        since=date_of(found.at) if found else None,
+        turn=turn.id,
+        step=turn.step,
+        call=turn.model.call_id,
     )
 
 

@@ -13,7 +13,7 @@ from outlast.core import record as r
 from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
 from outlast.core.record import AnyRecord, Entry
-from outlast.core.view import EMPTY, Slices, change
+from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change
 from outlast.log.verify.rule import Finding, Wrong, broken_rules
 
 Attempt = tuple[str, int]
@@ -156,7 +156,7 @@ class SessionLog:
     def _share(self, entry: Entry, origin: LaneLog) -> None:
         """Let all lanes know what concerns them all."""
         record = entry.record
-        if isinstance(record, r.StateChanged):
+        if isinstance(record, STATE_RECORDS):
             self.slices = change(self.slices, record)
         if not isinstance(record, SESSION_WIDE):
             return

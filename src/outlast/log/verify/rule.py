@@ -15,6 +15,7 @@ from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
 from outlast.core.record import AnyRecord, Tokens
 from outlast.core.result import Asked
+from outlast.log.verify.turn_rule import TURN_RULES
 
 Wrong = tuple[str, str]
 """A code and a sentence, before it is known where."""
@@ -154,6 +155,13 @@ def in_outage(lane: Lane, e: Any) -> Iterator[Wrong]:
         yield "NO_OUTAGE", f"the provider of {e.call_id} was not said to be unavailable"
 
 
+def message_aborts(lane: Lane, e: r.MessageAborted) -> Iterator[Wrong]:
+    model = lane.turn.model if lane.turn else None
+    if model and e.call_id == model.call_id and e.attempt in model.kept and not e.kept:
+        return  # it was kept until now
+    yield from names_model_call(lane, e)
+
+
 def names_model_call(lane: Lane, e: Any) -> Iterator[Wrong]:
     model = lane.turn.model if lane.turn else None
     if model is None or e.call_id != model.call_id:
@@ -276,7 +284,7 @@ def call_waits(
 ) -> Iterator[Wrong]:
     yield from names_call(lane, e)
     call = call_of(lane.turn, e.call_id)
-    # What wakes it may be another wait than it stopped at. Older logs name the first of several.
+    # Another wait than the one it stopped at may wake it. Older logs name the first of several.
     is_any = isinstance(e, r.ToolWoken | r.SubagentCalled)
     is_awaited = call and (is_any or e.name in call.waits_for)
     if call and not (call.status == "waiting" and is_awaited):
@@ -284,7 +292,7 @@ def call_waits(
 
 
 def is_of_remote(lane: Lane, e: Asked | r.CallbackOpened) -> Iterator[Wrong]:
-    """What names a remote child must name one that is waited for."""
+    """A record of a remote child must name one that is waited for."""
     child = lane.turn.requests.get(e.subagent) if lane.turn and e.subagent else None
     if e.subagent and not (child and child.remote):
         yield "UNKNOWN_REQUEST", f"{e.request_id} is of {e.subagent}, which is no remote child"
@@ -356,13 +364,14 @@ RULES: dict[type, Rule] = {
     r.DeliveryJoined: delivery_joins,
     r.ModelStarted: model_starts,
     r.ModelRetrying: names_model_call,
+    r.ModelSwitched: names_model_call,
     r.ProviderUnavailable: names_model_call,
     r.ProviderStillUnavailable: in_outage,
     r.ProviderAvailable: in_outage,
     r.MessageDelta: names_model_call,
     r.ReasoningDelta: names_model_call,
     r.ReasoningCompleted: names_model_call,
-    r.MessageAborted: names_model_call,
+    r.MessageAborted: message_aborts,
     r.MessageCompleted: names_model_call,
     r.UsageRecorded: usage_is_recorded,
     r.ToolRequested: tool_is_requested,
@@ -391,4 +400,5 @@ RULES: dict[type, Rule] = {
     r.RequestExpired: request_closes,
     r.TimerSet: call_waits,
     r.TimerFired: names_call,
+    **TURN_RULES,
 }

@@ -10,7 +10,7 @@ from outlast.core.fold import fold_all
 from outlast.core.index import status_of
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane
-from outlast.core.view import EMPTY, change_all
+from outlast.core.slice import EMPTY, KeptSlice, change_all
 from outlast.log.verify.index import Indexes, differences
 from outlast.log.verify.log import LaneLog, SessionLog
 from outlast.log.verify.rule import Wrong, left_to_do
@@ -127,7 +127,7 @@ def wrong_slices(loaded: Loaded, log: SessionLog) -> Iterator[Wrong]:
     start, slices = 0, EMPTY
     if snapshot := loaded.slices:
         _, kept = log.kept.get(snapshot.offset, ({}, EMPTY))
-        start, slices = snapshot.offset, decoded(snapshot, dict[str, tuple[str, ...]])
+        start, slices = snapshot.offset, decoded(snapshot, dict[str, KeptSlice])
         if slices is None or slices != kept:
             yield "SLICES", f"the slices kept at {start} are not what the log says up to there"
             return

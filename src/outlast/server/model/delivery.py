@@ -30,6 +30,10 @@ DispatchId = Annotated[
         examples=["req-1"],
     ),
 ]
+RetryFailed = Annotated[
+    bool,
+    Field(description="Try its turn again if that has failed; it was sent with this dispatch_id."),
+]
 Lane = Annotated[Id, Field(description="The lane that it is for.", examples=["main"])]
 Deadline = Annotated[
     Annotated[str, Field(max_length=64)] | None,
@@ -67,6 +71,7 @@ class StartIn(In):
     message: Message
     mode: SessionMode = "conversation"
     dispatch_id: DispatchId = None
+    retry_failed: RetryFailed = False
     continuation_token: Id | None = Field(
         None, description="An address of your choice; random where it is left out."
     )
@@ -88,6 +93,7 @@ class StartIn(In):
             message=said(self.message),
             mode=self.mode,
             dispatch_id=self.dispatch_id,
+            retry_failed=self.retry_failed,
             continuation_token=self.continuation_token,
             lane=self.lane,
             tenant=tenant,
@@ -108,6 +114,7 @@ class DeliverIn(In):
     message: Message
     agent: Id | None = Field(None, description="Start a session of this agent if there is none.")
     dispatch_id: DispatchId = None
+    retry_failed: RetryFailed = False
 
 
 class PromptIn(In):
@@ -117,6 +124,7 @@ class PromptIn(In):
 
     message: Message
     dispatch_id: DispatchId = None
+    retry_failed: RetryFailed = False
 
 
 class DeliveryIn(In):
@@ -137,6 +145,7 @@ class DeliveryIn(In):
         default_factory=list, min_length=1, max_length=100
     )
     dispatch_id: DispatchId = None
+    retry_failed: RetryFailed = False
     lane: Lane = MAIN
     deadline: Deadline = Field(
         None, description="When the message's turn fails: an instant with its offset from UTC."
@@ -148,6 +157,8 @@ class DeliveryIn(In):
             raise ValueError("give exactly one of `message` and `answers`")
         if self.answers and self.deadline is not None:
             raise ValueError("a `deadline` is a message's: answers have none")
+        if self.answers and self.retry_failed:
+            raise ValueError("`retry_failed` is for a message: answers have no turn")
         if self.answers and self.lane != MAIN:
             raise ValueError("a `lane` is a message's: answers find theirs by their request")
         return self

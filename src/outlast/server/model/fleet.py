@@ -17,6 +17,7 @@ A_LANE = {
     "turn": None,
     "queued": 0,
     "failure": None,
+    "wait": ["message"],
     "ready_at": None,
     "worker": None,
     "fence": None,
@@ -47,7 +48,11 @@ A_PROVIDER = {
     "address": "api.openai.com",
     "state": "open",
     "since": INSTANT,
-    "error": {"code": "PROVIDER_OVERLOADED", "message": "503 from the provider"},
+    "error": {
+        "code": "MODEL_UNAVAILABLE",
+        "message": "the provider answered 503: overloaded",
+        "hint": "nothing has to be done: openai:gpt-5.2 is asked again by itself",
+    },
     "failures": 7,
     "blocked": False,
     "next_try_at": INSTANT,
@@ -67,6 +72,7 @@ class LaneOut(Out):
     turn: str | None
     queued: int
     failure: LaneFailureOut | None = Field(description="Why its last turn failed, if it did.")
+    wait: list[str] = Field(description="What it rests for: message, provider, request, …")
     ready_at: Instant | None = Field(description="When it wants to be taken up.")
     worker: str | None = Field(description="Who owns it; only with the scope internals.")
     fence: int | None = Field(

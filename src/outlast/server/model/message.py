@@ -113,7 +113,7 @@ class HistoryOut(Out):
 
     lane: str
     messages: list[HistoryMessage]
-    next_cursor: int | None = Field(None, description="Where the next page begins, if any.")
+    next_cursor: str | None = Field(None, description="Where the next page begins, if any.")
 
 
 PROVIDERS_OWN = ("extra", "provider_id")

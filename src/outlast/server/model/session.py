@@ -1,13 +1,13 @@
 """Sessions over the wire: how they stand, and what their turns came to."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from outlast.core.instant import rfc3339
 from outlast.core.lane import SessionEnd, SessionMode, Status
-from outlast.core.record import Tokens
+from outlast.core.record import Failure, Tokens
 from outlast.server.model.request import RequestOut, request_out
 from outlast.server.model.shape import (
     INSTANT,
@@ -16,9 +16,11 @@ from outlast.server.model.shape import (
     Instant,
     Out,
     example,
+    rfc3339_or_none,
 )
-from outlast.session import Result
+from outlast.session import Result, WaitingFor
 from outlast.session.result import ResultStatus
+from outlast.session.waiting import WaitKind
 from outlast.store import FailureInfo, LaneInfo, SessionInfo
 
 USAGE = {
@@ -37,13 +39,39 @@ AN_ITEM = {
     "offset": 12,
     "over": None,
     "failure": None,
-    "lanes": [{"lane": "main", "status": "idle", "turn": None, "queued": 0, "failure": None}],
+    "lanes": [
+        {
+            "lane": "main",
+            "status": "idle",
+            "turn": None,
+            "queued": 0,
+            "failure": None,
+            "wait": ["message"],
+        }
+    ],
     "lane_count": 1,
 }
 STATUS = (
     "running, queued, waiting (for somebody), sleeping (goes on by itself), idle, failed (rests "
     "after a failed turn, which can be retried); or how it ended: completed, failed, ended"
 )
+
+
+A_WAIT = {
+    "kind": "provider",
+    "session_id": SESSION,
+    "agent": "support",
+    "lane": "main",
+    "since": INSTANT,
+    "next_try_at": INSTANT,
+    "error": {
+        "code": "CREDENTIALS_REJECTED",
+        "message": "the provider answered 401: invalid key",
+        "hint": "give the workers a key that may use openai:gpt-5.2: OPENAI_API_KEY, unless the app"
+        " gives it another",
+    },
+    "blocked": True,
+}
 
 
 class LaneFailureOut(Out):
@@ -63,6 +91,7 @@ class SessionLaneOut(Out):
     turn: str | None = Field(description="The turn that is open.")
     queued: int = Field(description="How many messages wait in it.")
     failure: LaneFailureOut | None = Field(description="Why its last turn failed, if it did.")
+    wait: list[str] = Field(description="What it rests for: the words are those of `waits`.")
 
 
 class SessionItem(Out):
@@ -108,6 +137,34 @@ class LaneWait(Out):
     until: Instant | None = Field(description="When it goes on by itself.")
 
 
+class FailureOut(Out):
+    """Why something did not succeed."""
+
+    code: str
+    message: str
+    hint: str = Field(description="What to do about it, if that is known; or empty.")
+
+
+class WaitingForOut(Out):
+    """What a session waits for: its own wait, or that of a child which it waits for."""
+
+    model_config = example(A_WAIT)
+
+    kind: WaitKind = Field(
+        description="provider, request, authorization, limit, key, callback, timer, children; or"
+        " worker: one that takes it up"
+    )
+    session_id: str = Field(description="Whose wait it is: the session, or a child of it.")
+    agent: str
+    lane: str
+    since: Instant | None = Field(description="For a provider: since its first failure.")
+    next_try_at: Instant | None = Field(
+        description="When the provider is asked again, or the wait goes on by itself."
+    )
+    error: FailureOut | None = Field(description="The provider's last failure.")
+    blocked: bool = Field(description="Whether it does not pass by itself: somebody has to mend it")
+
+
 class UsageOut(Out):
     """The usage of model calls."""
 
@@ -134,6 +191,7 @@ class SessionOut(SessionItem):
                     "until": None,
                 }
             ],
+            "waiting_for": None,
             "requests": [],
             "usage": USAGE,
             "lineage": [],
@@ -147,17 +205,14 @@ class SessionOut(SessionItem):
     )
     continuation_token: str | None = Field(description="Only for who may send.")
     waits: list[LaneWait]
+    waiting_for: WaitingForOut | None = Field(
+        description="What the turn that is open waits for, or the message that is next; of several"
+        " things the one that is told first. None: it is at work, or waits for a message."
+    )
     requests: list[RequestOut]
     usage: UsageOut
     lineage: list[str] = Field(description="The sessions that this one comes from, nearest first.")
     deadline: Instant | None
-
-
-class FailureOut(Out):
-    """Why a turn did not succeed."""
-
-    code: str
-    message: str
 
 
 class ResultOut(Out):
@@ -171,10 +226,11 @@ class ResultOut(Out):
             "error": None,
             "usage": USAGE,
             "turn": "t1",
+            "waiting_for": None,
         }
     )
 
-    status: ResultStatus | Literal["running"] = Field(
+    status: ResultStatus = Field(
         description="completed, waiting (for a human), failed, cancelled, ended, idle; or running"
     )
     output: Any
@@ -182,15 +238,14 @@ class ResultOut(Out):
     error: FailureOut | None
     usage: UsageOut
     turn: str | None
-
-
-MOST_LANES = 100
-"""Lanes that are shown of a session at once."""
+    waiting_for: WaitingForOut | None = Field(
+        description="What a session that is waiting or running waits for, unless it is at work."
+    )
 
 
 def item_fields(info: SessionInfo, lanes: Sequence[LaneInfo] | None = None) -> dict[str, Any]:
     """Return a session as it is listed, with its first lanes or those that are given."""
-    shown = info.lanes[:MOST_LANES] if lanes is None else lanes
+    shown = info.lanes if lanes is None else lanes
     return {
         "session_id": info.session_id,
         "agent": info.agent,
@@ -208,10 +263,11 @@ def item_fields(info: SessionInfo, lanes: Sequence[LaneInfo] | None = None) -> d
                 turn=lane.turn or None,
                 queued=lane.queued,
                 failure=lane_failure_out(lane.failure),
+                wait=list(lane.wait),
             )
             for lane in shown
         ],
-        "lane_count": len(info.lanes),
+        "lane_count": info.lane_count,
     }
 
 
@@ -231,19 +287,31 @@ def usage_out(tokens: Tokens) -> UsageOut:
 
 
 def result_out(result: Result[Any], output: Any, agent: str) -> ResultOut:
-    error = result.error
     return ResultOut(
         status=result.status,
         output=output,
         requests=[request_out(request, agent) for request in result.requests],
-        error=FailureOut(code=error.code, message=error.message) if error else None,
+        error=failure_out(result.error) if result.error else None,
         usage=usage_out(result.usage),
         turn=result.turn or None,
+        waiting_for=waiting_out(result.waiting_for),
     )
 
 
-def still_running() -> ResultOut:
-    """Return the result of a turn that has not ended yet."""
-    return ResultOut(
-        status="running", output=None, requests=[], error=None, usage=usage_out(Tokens()), turn=None
+def failure_out(error: Failure) -> FailureOut:
+    return FailureOut(code=error.code, message=error.message, hint=error.hint)
+
+
+def waiting_out(wait: WaitingFor | None) -> WaitingForOut | None:
+    if wait is None:
+        return None
+    return WaitingForOut(
+        kind=wait.kind,
+        session_id=wait.session_id,
+        agent=wait.agent,
+        lane=wait.lane,
+        since=rfc3339_or_none(wait.since),
+        next_try_at=rfc3339_or_none(wait.next_try_at),
+        error=failure_out(wait.error) if wait.error else None,
+        blocked=wait.blocked,
     )

@@ -31,6 +31,7 @@ async def prompt_agent(
         Key(name, key),
         said(body.message),
         dispatch_id=body.dispatch_id,
+        retry_failed=body.retry_failed,
         tenant=caller.tenant,
         principal=caller.name,
     )

@@ -47,6 +47,7 @@ async def send_delivery(
         receipt = await session.send(
             said(body.message),
             dispatch_id=body.dispatch_id,
+            retry_failed=body.retry_failed,
             lane=body.lane,
             principal=caller.name,
             deadline=deadline_of(body.deadline),
@@ -93,6 +94,7 @@ async def deliver(body: DeliverIn, caller: Sender, backend: Served, request: Req
         Token(body.continuation_token, body.agent),
         said(body.message),
         dispatch_id=body.dispatch_id,
+        retry_failed=body.retry_failed,
         tenant=caller.tenant,
         principal=caller.name,
     )

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Body, Query
 from outlast.core.instant import rfc3339
 from outlast.core.lane import Status
 from outlast.engine.counters import counters_of
-from outlast.errors import InvalidInput
 from outlast.server.backend import is_id
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Insider, Reader, Served, answers
+from outlast.server.error import invalid_cursor
 from outlast.server.model.fleet import (
     LaneOut,
     LanePage,
@@ -23,7 +23,7 @@ from outlast.server.model.fleet import (
     WorkerOut,
     WorkersOut,
 )
-from outlast.server.model.session import FailureOut, lane_failure_out
+from outlast.server.model.session import failure_out, lane_failure_out
 from outlast.server.model.shape import Id, rfc3339_or_none
 from outlast.server.principal import INTERNALS
 from outlast.server.route.session import Limit
@@ -33,7 +33,7 @@ from outlast.store import LaneInfo, WorkerInfo
 router = APIRouter(tags=["fleet"], route_class=JsonRoute)
 
 
-@router.get("/lanes", responses=answers(404))
+@router.get("/lanes", responses=answers(400, 404))
 async def list_lanes(
     caller: Reader,
     backend: Served,
@@ -55,9 +55,10 @@ async def list_lanes(
         limit=limit,
     )
     shows_owner = caller.may(INTERNALS)
+    place = (found[-1].session_id, found[-1].lane) if found else ("", "")
     return LanePage(
         lanes=[lane_out(info, shows_owner=shows_owner) for info in found],
-        next_cursor=cursor_of(found[-1]) if len(found) == limit else None,
+        next_cursor=cursor_of(place) if len(found) == limit else None,
     )
 
 
@@ -70,14 +71,16 @@ def lane_out(info: LaneInfo, *, shows_owner: bool) -> LaneOut:
         turn=info.turn or None,
         queued=info.queued,
         failure=lane_failure_out(info.failure),
+        wait=list(info.wait),
         ready_at=rfc3339_or_none(info.ready_at),
         worker=(info.worker or None) if shows_owner else None,
         fence=info.fence if shows_owner else None,
     )
 
 
-def cursor_of(info: LaneInfo) -> str:
-    return urlsafe_b64encode(msgspec.json.encode((info.session_id, info.lane))).decode().rstrip("=")
+def cursor_of(place: tuple[str, str]) -> str:
+    """Return the cursor that stands behind a session's lane."""
+    return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
 def place_of(cursor: str) -> tuple[str, str]:
@@ -86,9 +89,9 @@ def place_of(cursor: str) -> tuple[str, str]:
         raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         session_id, lane = msgspec.json.decode(raw, type=tuple[str, str])
     except (ValueError, msgspec.MsgspecError):
-        raise InvalidInput("this is no cursor that a page of lanes ended with") from None
+        raise invalid_cursor("cursor") from None
     if not (is_id(session_id) and is_id(lane)):
-        raise InvalidInput("this is no cursor that a page of lanes ended with")
+        raise invalid_cursor("cursor")
     return session_id, lane
 
 
@@ -146,7 +149,7 @@ def provider_out(outage: ProviderOutage) -> ProviderOut:
         address=outage.address,
         state=outage.state,
         since=rfc3339(outage.since),
-        error=FailureOut(code=outage.error.code, message=outage.error.message),
+        error=failure_out(outage.error),
         failures=outage.failures,
         blocked=outage.blocked,
         next_try_at=rfc3339(outage.next_try_at),

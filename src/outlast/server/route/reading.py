@@ -3,7 +3,6 @@
 The log itself is read as a stream: see `outlast.server.stream`.
 """
 
-import asyncio
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -11,37 +10,40 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from outlast.agents.runtime.json_value import from_json, to_json
-from outlast.core.instant import Span, seconds
+from outlast.core.instant import seconds
 from outlast.core.name import MAIN
 from outlast.errors import UnknownDelivery, UnknownLane
-from outlast.log.reader import read_messages
+from outlast.log.history import CURSOR, START, HistoryReader, place_of
 from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute, WaitingRoute, in_time
 from outlast.server.dependency import Reader, Served, answers
 from outlast.server.model.message import HistoryMessage, HistoryOut, history_message
-from outlast.server.model.session import ResultOut, result_out, still_running
+from outlast.server.model.session import ResultOut, result_out
 from outlast.server.model.shape import Id
 from outlast.server.route.session import Limit
 from outlast.session import Result, Session, is_at_rest, needs_somebody
+from outlast.session.handle import wait_or_outage
 from outlast.store import SessionInfo
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=JsonRoute)
 waiting = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=WaitingRoute)
 
 LONGEST = 30
+NO_OUTAGE = "none"
+"""What a caller who waits says who has not been told of an outage."""
 PAGE_BYTES = 1024 * 1024
 """A page of a conversation is full with these, and has one message at least."""
 
 
-@router.get("/history", response_model_exclude_none=True, responses=answers(404))
+@router.get("/history", response_model_exclude_none=True, responses=answers(400, 404))
 async def read_history(
     session_id: str,
     caller: Reader,
     backend: Served,
     lane: Annotated[Id, Query(description="Whose conversation.")] = MAIN,
     cursor: Annotated[
-        int, Query(ge=0, lt=10**9, description="From where the last page ended.")
-    ] = 0,
+        str | None, Query(pattern=CURSOR, description="From where the last page ended.")
+    ] = None,
     limit: Limit = 100,
 ) -> HistoryOut:
     """Return a lane's conversation so far, as the model sees it, page by page."""
@@ -49,16 +51,15 @@ async def read_history(
     if lane != MAIN and all(known.lane != lane for known in info.lanes):
         raise UnknownLane(f"the session has no lane {lane}", lane=lane)
     found: list[HistoryMessage] = []
-    number = size = 0
-    async with aclosing(read_messages(backend.app.store, info.session_id, lane)) as messages:
-        async for message in messages:
-            number += 1
-            if number <= cursor:
-                continue
+    place, size = START if cursor is None else place_of(cursor), 0
+    reader = HistoryReader(backend.app.store, info.session_id, lane, place)
+    async with aclosing(reader.read()) as messages:
+        async for behind, message in messages:
             if len(found) == limit or size >= PAGE_BYTES:
-                return HistoryOut(lane=lane, messages=found, next_cursor=number - 1)
+                return HistoryOut(lane=lane, messages=found, next_cursor=str(place))
             found.append(history_message(message))
             size += len(msgspec.json.encode(message))
+            place = behind
     return HistoryOut(lane=lane, messages=found, next_cursor=None)
 
 
@@ -76,22 +77,31 @@ async def read_result(
     backend: Served,
     response: Response,
     wait: Annotated[
-        int, Query(ge=0, le=LONGEST, description="How many seconds to wait for it.")
+        float, Query(ge=0, le=LONGEST, description="How many seconds to wait for it.")
     ] = 0,
     delivery_id: Annotated[Id | None, Query(description="That of this delivery alone.")] = None,
+    outage: Annotated[
+        Id | None,
+        Query(
+            description="Answer with 202 also when a wait for a provider begins or ends: `none`, or"
+            " the code of the error that is known already. Where it is left out, that ends no wait."
+        ),
+    ] = None,
 ) -> ResultOut:
-    """Return what the last turn came to, or what became of one delivery."""
+    """Return what the last turn came to, or what became of one delivery.
+
+    A turn that has not ended when the time is up is `running`, with what it waits for.
+    """
     session, info = await backend.handle(caller, session_id)
-    result: Result[Any] | None = None
-    if await is_settled(backend, info, delivery_id):
-        result = await outcome(session, delivery_id, backend.settings.timeout)
-    elif wait:
+    known = None if outage is None else "" if outage == NO_OUTAGE else outage
+    if wait and not await is_settled(backend, info, delivery_id):
         async with backend.hold(caller):
-            result = await outcome(session, delivery_id, wait)
+            result = await outcome(backend, session, delivery_id, wait, known)
         await backend.check_still_valid(request)
-    if result is None:
+    else:
+        result = await outcome(backend, session, delivery_id, 0, None)
+    if result.status == "running":
         response.status_code = 202
-        return still_running()
     return result_out(result, from_json(to_json(result.output)), info.agent)
 
 
@@ -110,11 +120,12 @@ async def is_settled(backend: ServerBackend, info: SessionInfo, delivery_id: str
 
 
 async def outcome(
-    session: Session[Any], delivery_id: str | None, timeout: Span
-) -> Result[Any] | None:
-    """Wait for a result for so long, and no longer."""
-    try:
-        async with asyncio.timeout(seconds(timeout)):
-            return await (session.result_of(delivery_id) if delivery_id else session.wait())
-    except TimeoutError:
-        return None
+    backend: ServerBackend,
+    session: Session[Any],
+    delivery_id: str | None,
+    wait: float,
+    known: str | None,
+) -> Result[Any]:
+    """Wait for a result for so long; the last look at the store may take a request's time more."""
+    work = wait_or_outage(session, delivery_id, wait, known)
+    return await in_time(work, wait + seconds(backend.settings.timeout))

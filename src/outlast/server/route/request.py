@@ -13,13 +13,14 @@ from outlast.server.model.request import AnswerIn, RequestPage, request_out
 from outlast.server.model.shape import Id
 from outlast.server.route.session import Limit
 from outlast.session import request_of
+from outlast.session.listing import check_request_cursor
 
 Kind = Literal["approval", "question", "interrupted"]
 
 router = APIRouter(prefix="/requests", tags=["requests"], route_class=JsonRoute)
 
 
-@router.get("", responses=answers(404))
+@router.get("", responses=answers(400, 404))
 async def list_requests(
     caller: Reader,
     backend: Served,
@@ -38,6 +39,8 @@ async def list_requests(
     kinds = [each for each in PEOPLE if kind is None or each in kind]
     if session_id is not None and kind is None:
         kinds.append(RELAYED)  # what its children ask is listed under them elsewhere
+    if cursor is not None:
+        await check_request_cursor(backend.app.store, caller.tenant, cursor)
     found = await backend.app.store.listing.requests(
         session_id, tenant=caller.tenant, agent=agent, kinds=kinds, after=cursor, limit=limit
     )

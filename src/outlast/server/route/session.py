@@ -10,16 +10,11 @@ from outlast.core.lane import Status
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Reader, Sender, Served, answers
 from outlast.server.model.delivery import StartedOut, StartIn, receipt_out
-from outlast.server.model.session import (
-    MOST_LANES,
-    SessionItem,
-    SessionOut,
-    SessionPage,
-    item_fields,
-)
+from outlast.server.model.session import SessionItem, SessionOut, SessionPage, item_fields
 from outlast.server.model.shape import Id
 from outlast.server.session_view import portray
 from outlast.session import Session
+from outlast.store.listing import MOST_LANES_LISTED
 
 router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 
@@ -53,7 +48,7 @@ async def start_session(
     )
 
 
-@router.get("", responses=answers())
+@router.get("", responses=answers(400))
 async def list_sessions(
     caller: Reader,
     backend: Served,
@@ -82,7 +77,7 @@ async def list_sessions(
     )
 
 
-@router.get("/{session_id}", responses=answers(404))
+@router.get("/{session_id}", responses=answers(400, 404))
 async def show_session(
     session_id: str,
     caller: Reader,
@@ -93,7 +88,7 @@ async def show_session(
 ) -> SessionOut:
     """Show how a session stands, what it waits for, and what it has cost."""
     info = await backend.owned_session(caller, session_id)
-    return await portray(backend.app.store, info, caller, lanes_after, MOST_LANES)
+    return await portray(backend.app.store, info, caller, lanes_after, MOST_LANES_LISTED)
 
 
 @router.delete("/{session_id}", status_code=204, responses=answers(404))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from outlast.core.event import Cursor, Event, cursor_of
 from outlast.core.event import encode as encode_event
 from outlast.core.record import AnyRecord, AuthorizationRequired
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidCursor
 from outlast.server.principal import SEND, Principal
 
 INTERNAL = frozenset(kind.__struct_config__.tag for kind in get_args(AnyRecord) if kind.internal)
@@ -112,7 +112,8 @@ def returning_cursor(last_event_id: str) -> Cursor:
     """Return the cursor that a browser brings back."""
     try:
         return cursor_of(last_event_id)
-    except InvalidInput:
-        raise InvalidInput(
-            "the header Last-Event-ID is not a cursor: send back an id as it came"
+    except InvalidCursor:
+        raise InvalidCursor(
+            "the header Last-Event-ID is not a cursor: send back an id as it came",
+            cursor="Last-Event-ID",
         ) from None

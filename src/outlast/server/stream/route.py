@@ -102,7 +102,7 @@ TEXT = {"schema": {"type": "string"}}
 DURABLE_PATH = "/streams/sessions/{session_id}"
 
 LOG: dict[int | str, dict[str, Any]] = {
-    **answers(404, 410),
+    **answers(400, 404, 410),
     200: {
         "description": "Events as they are committed, one to a line. With"
         " `Accept: text/event-stream` as server-sent events, whose `id` is the cursor.",

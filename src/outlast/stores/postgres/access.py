@@ -1,4 +1,4 @@
-"""How the topics of a store reach its connections: opened once, on one event loop.
+"""The connections of a store as its topics use them: opened once, on one event loop.
 
 `parts.py` joins the connections; what is written or asked is the topics' business: `log.py`,
 `work.py`, `listing.py`, `limit.py`, `outbox.py`, `document.py`.

@@ -1,4 +1,4 @@
-"""Notices that a connection gives no answer, although nobody has closed it.
+"""Notices that a connection gives no answer, although it is open.
 
 A proxy that takes bytes and passes nothing on looks like a slow server: the system's own checks end
 at the proxy. So after a while of silence the server is asked, on another connection, what the

@@ -36,7 +36,8 @@ SOON = (
     "too many connections for",  # a role, a database
     "remaining connection slots",
 )
-DENIED = ("28", "42501", "3D000", "25006")
+DENIED = ("28", "42501", "3D000")
+READ_ONLY = "25006"
 
 
 class ConnectionLost(StoreUnavailable):
@@ -135,6 +136,12 @@ def explain(error: psycopg.Error, label: str) -> OutlastError:
         return StoreFull(
             f"there is no room to write to the {label} ({said}); nothing was lost: free some"
             " space on its disk and go on",
+            store=label,
+        )
+    if state == READ_ONLY:
+        return StoreUnavailable(
+            f"the {label} takes no writes ({said}): it is a standby, or was made read-only; nothing"
+            " was lost: name the primary, or let it take writes again",
             store=label,
         )
     if state.startswith(DENIED):

@@ -12,6 +12,8 @@ from outlast.store import (
     FailureInfo,
     LaneCount,
     LaneInfo,
+    OpenFilter,
+    OpenLane,
     RequestInfo,
     SessionInfo,
     StoreCounts,
@@ -21,6 +23,7 @@ from outlast.stores.postgres.claim import to_json
 from outlast.stores.postgres.pipeline import Row
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class PostgresListing:
@@ -88,6 +91,18 @@ class PostgresListing:
         name = "lanes" if failed is None else "failed_lanes"
         return [describe_lane(row) for row in await self._access.ask(name, filters)]
 
+    async def open_lanes(
+        self,
+        sought: OpenFilter,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenLane]:
+        filters = open_filters(sought, tenant, agent, after, limit)
+        return [OpenLane(*row) for row in await self._access.ask("open_lanes", filters)]
+
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         rows = await self._access.ask("delivery", {"delivery_id": delivery_id})
         return describe_delivery(rows[0]) if rows else None
@@ -137,12 +152,33 @@ class PostgresListing:
         ready = [ready_at for *_, ready_at, _ in rows if ready_at is not None]
         return StoreCounts(
             tuple(
-                LaneCount(status, msgspec.json.decode(wait, type=tuple[str, ...]), count, code)
+                LaneCount(status, _names(wait), count, code)
                 for status, wait, count, _, _, code in rows
             ),
             queued=sum(row[3] for row in rows),
             oldest_ready_at=date_of(min(ready)) if ready else None,
         )
+
+
+def open_filters(
+    sought: OpenFilter,
+    tenant: str | None,
+    agent: str | None,
+    after: tuple[str, str] | None,
+    limit: int,
+) -> dict[str, Any]:
+    """Return which open lanes are looked for."""
+    after_session, after_lane = after or (None, None)
+    return {
+        "tenant": tenant,
+        "agent": agent,
+        "status": sought.status,
+        "wait": sought.wait,
+        "since": milliseconds_at(sought.since) if sought.since else 0,
+        "after": after_session,
+        "after_lane": after_lane,
+        "limit": limit,
+    }
 
 
 def failure_filters(failed: FailureFilter | None) -> dict[str, Any]:
@@ -156,7 +192,8 @@ def failure_filters(failed: FailureFilter | None) -> dict[str, Any]:
 
 def describe_session(row: Row) -> SessionInfo:
     session_id, tenant, agent, mode, status, created_at, updated_at, end, *rest = row
-    over, token, parent, lanes, seen_at = rest
+    over, token, parent, listed, lane_count, seen_at = rest
+    lanes = _decode(listed)
     return SessionInfo(
         session_id=session_id,
         tenant=tenant,
@@ -169,14 +206,15 @@ def describe_session(row: Row) -> SessionInfo:
         over=over,
         token=token,
         parent=parent,
-        lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in _decode(lanes)),
+        lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in lanes),
+        lane_count=len(lanes) if lane_count is None else lane_count,
         seen_at=date_of(seen_at),
     )
 
 
 def describe_lane(row: Sequence[Any]) -> LaneInfo:
     session_id, tenant, agent, lane, status, turn, worker, fence, ready_at, queued, *lost = row
-    deaths, claimable_at, size, code, message, failed_at, failed_turn = lost
+    deaths, claimable_at, size, code, message, failed_at, failed_turn, wait = lost
     return LaneInfo(
         session_id=session_id,
         tenant=tenant,
@@ -192,6 +230,7 @@ def describe_lane(row: Sequence[Any]) -> LaneInfo:
         claimable_at=date_of(claimable_at) if claimable_at else None,
         size=size,
         failure=FailureInfo(code, message, date_of(failed_at), failed_turn) if failed_at else None,
+        wait=_names(wait),
     )
 
 

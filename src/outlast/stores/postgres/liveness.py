@@ -1,4 +1,4 @@
-"""What tells a dead worker from one that only cannot be reached.
+"""Tells a dead worker from one that only cannot be reached.
 
 A worker's sign of life is an advisory lock with its number, held on one connection of this process
 and on that of the worker's lease (`worker_lease.py`). That it is missing is no evidence of death:
@@ -197,7 +197,7 @@ class HeartbeatConnection:
 
 
 class ProcessEvidence:
-    """What a worker's process shows beside its connections: a locked file, and perhaps a port.
+    """Signs of life of a worker's process beside its connections: a locked file, perhaps a port.
 
     Where no file can be locked, the rest has to do.
     """

@@ -18,6 +18,8 @@ from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.row import BlobMissing, LogRow, Unpacker
 from outlast.stores.postgres.statement import Params, Query
 
+MOST_OFFSET = 2**31 - 1
+
 
 class LogRange(NamedTuple):
     """A session's log as functions/reading.sql gives it: its end, and what was asked for."""
@@ -49,7 +51,8 @@ class LogReader:
     # Pages
 
     async def read(self, session_id: str, after: int, limit: int, *, large: bool) -> LogPage:
-        params = {"session_id": session_id, "after": after, "limit": limit}
+        # The column is an integer, and a cursor comes from whoever reads.
+        params = {"session_id": session_id, "after": min(after, MOST_OFFSET), "limit": limit}
         found = await self._find("log_after", session_id, params)
         if after > found.end:
             raise cursor_ahead(session_id, after, found.end)
@@ -60,7 +63,7 @@ class LogReader:
         return LogPage(tuple(entries), cursor, found.end, found.checksum)
 
     async def read_back(self, session_id: str, before: int, limit: int) -> LogPage:
-        params = {"session_id": session_id, "before": before, "limit": limit}
+        params = {"session_id": session_id, "before": min(before, MOST_OFFSET), "limit": limit}
         found = await self._until_full(await self._find("log_before", session_id, params))
         found.rows.reverse()
         everything = await self._entries(session_id, found, 0)

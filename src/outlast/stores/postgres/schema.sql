@@ -397,7 +397,9 @@ CREATE TABLE outlast.workers (
     lease bigint NOT NULL CHECK (lease > 0),
     lease_until bigint NOT NULL,
     -- How many lanes of an agent may be at work at once, by agent.
-    at_once jsonb NOT NULL DEFAULT '{}'
+    at_once jsonb NOT NULL DEFAULT '{}',
+    -- It takes only lanes for which something has arrived since then; 0: whatever is ready.
+    arrived_since bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 CREATE SEQUENCE outlast.signs AS integer CYCLE;
@@ -418,8 +420,20 @@ CREATE TABLE outlast.documents (
 
 CREATE INDEX documents_expiring ON outlast.documents (expires_at) WHERE expires_at > 0;
 
+-- A lane as it is listed.
+CREATE VIEW outlast.lane_list AS
+SELECT l.tenant, l.sid, l.lid, l.failed_at,
+       jsonb_build_array(l.lane,
+                         CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+                              THEN 'queued' ELSE l.status END,
+                         l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued, l.deaths,
+                         l.claimable_at, l.size, l.failure_code, l.failure_message, l.failed_at,
+                         l.failure_turn, l.wait::text) AS listed
+  FROM outlast.lanes AS l;
+
 -- A session with everything that follows from its lanes, its tokens and its parent. Its status is that
--- of its liveliest lane, unless it is over.
+-- of its liveliest lane, unless it is over. A session may have very many lanes: `some_lanes` are those
+-- that a list of sessions shows, always with the one that failed last.
 CREATE VIEW outlast.session_list AS
 SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        s.last_at AS updated_at, s.last_offset,
@@ -450,17 +464,18 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        coalesce((SELECT c.parent
                    FROM outlast.children AS c
                   WHERE c.tenant = s.tenant AND c.sid = s.sid), '') AS parent,
-       (SELECT jsonb_agg(jsonb_build_array(l.lane,
-                                           CASE WHEN l.queued > 0
-                                                     AND (l.status = 'idle' OR l.failure_turn <> '')
-                                                THEN 'queued' ELSE l.status END,
-                                           l.turn, coalesce(l.worker, ''), l.fence, l.ready_at,
-                                           l.queued, l.deaths, l.claimable_at, l.size,
-                                           l.failure_code, l.failure_message, l.failed_at,
-                                           l.failure_turn)
-                         ORDER BY l.lid)
+       (SELECT jsonb_agg(l.listed ORDER BY l.lid)
+          FROM outlast.lane_list AS l
+         WHERE l.tenant = s.tenant AND l.sid = s.sid)::text AS lanes,
+       (SELECT jsonb_agg(few.listed ORDER BY few.lid)
+          FROM (SELECT l.lid, l.listed
+                  FROM outlast.lane_list AS l
+                 WHERE l.tenant = s.tenant AND l.sid = s.sid
+                 ORDER BY l.failed_at DESC, l.lid
+                 LIMIT 100) AS few)::text AS some_lanes,
+       (SELECT count(*)
           FROM outlast.lanes AS l
-         WHERE l.tenant = s.tenant AND l.sid = s.sid)::text AS lanes
+         WHERE l.tenant = s.tenant AND l.sid = s.sid) AS lane_count
   FROM outlast.sessions AS s;
 
 -- The versions that this schema has had: `schema.sql` for the one it was made with, then migrations.

@@ -2,7 +2,7 @@
 
 PostgreSQL begins a new timeline when a standby is promoted or a backup is recovered. A process that
 has seen one uses no older one any more, so an old primary that comes back gets nothing from it,
-and it never works on two servers at once. What was committed on the old timeline may be lost on
+and it never works on two servers at once. Commits of the old timeline may be lost on
 the new one: the epoch tells that to the owners of lanes (functions/clock.sql). A process that has
 just been started believes the server that it finds.
 """

@@ -1,6 +1,6 @@
 """The topic `work` in PostgreSQL: workers with their signs of life, claims of lanes, hints.
 
-See `outlast.store.work` for the promises. What proves that a worker is dead is in `liveness.py`,
+See `outlast.store.work` for the promises. The evidence that a worker is dead is in `liveness.py`,
 its lease in `worker_lease.py`; functions/claim.sql gives lanes to it.
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from outlast.core.instant import date_of, milliseconds_at
+from outlast.core.instant import date_of, date_or_none, milliseconds_at
 from outlast.core.record import FORMAT
 from outlast.errors import StoreUnavailable
-from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, WorkerInfo
-from outlast.store.work import PAUSES
+from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, Unfinished, WorkerInfo
+from outlast.store.work import MOST_COUNTED, PAUSES
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.postgres.access import PostgresAccess
-from outlast.stores.postgres.claim import ClaimItem, to_json
+from outlast.stores.postgres.claim import ClaimItem, to_json, to_like
 from outlast.stores.postgres.liveness import LivenessObserver, ObservedWorker, ProcessEvidence
 from outlast.stores.postgres.pipeline import Row, Rows
 from outlast.stores.postgres.statement import Statement
@@ -81,6 +81,21 @@ class PostgresWork:
                 return next_at
         [(ready_at,)] = await self._access.ask("next_ready_at", {"after": after})
         return ready_at if ready_at is None else int(ready_at)
+
+    async def find_unfinished(
+        self, agents: Sequence[str], lanes: Sequence[str] | None, living: Sequence[str]
+    ) -> Unfinished:
+        params = {
+            "agents": to_json(list(agents)),
+            "lanes": None if lanes is None else to_json([to_like(name) for name in lanes]),
+            "living": to_json(list(living)),
+            "version": FORMAT,
+            "limit": MOST_COUNTED + 1,
+        }
+        *rows, (_, _, _, now) = await self._access.ask("unfinished", params)
+        oldest_at = min((ready_at for *_, ready_at in rows), default=None)
+        is_whole = sum(found for _, _, found, _ in rows) <= MOST_COUNTED
+        return Unfinished({agent: count for agent, count, *_ in rows}, oldest_at, now, is_whole)
 
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]
@@ -158,6 +173,7 @@ class PostgresWork:
             "at_once": to_json(info.at_once),
             "counters": info.counters,
             "lease": length,
+            "arrived_since": milliseconds_at(info.arrived_since) if info.arrived_since else 0,
         }
         return SingleStatement(self._queries["enlist"].bind(params))
 
@@ -230,7 +246,7 @@ class SingleStatement:
 
 WORKER = (
     "worker host pid started_at version concurrency agents lanes at_once counters seen_at"
-    " lease_until held draining"
+    " lease_until held draining arrived_since"
 ).split()
 
 
@@ -239,4 +255,5 @@ def describe_worker(row: Sequence[Any]) -> WorkerInfo:
     named = {name: _decode_names(fields[name]) for name in ("agents", "lanes")}
     instants = {name: date_of(fields[name]) for name in ("started_at", "seen_at", "lease_until")}
     at_once = _decode_numbers(fields["at_once"])
-    return WorkerInfo(**{**fields, **named, **instants, "at_once": at_once})
+    since = date_or_none(fields["arrived_since"])
+    return WorkerInfo(**{**fields, **named, **instants, "at_once": at_once, "arrived_since": since})

@@ -8,7 +8,7 @@ fails. If the connection fails, the same group goes out again on the next one: e
 what it has written before. If that fails as well, the group may be the cause, and its items are
 written one by one.
 
-What the items say is not known here: see `commit.py` and `admission.py` for those of the function
+Knows nothing of what the items say: see `commit.py` and `admission.py` for those of the function
 `write` (functions/write.sql), and `claim.py`, `limit.py` for other statements.
 """
 

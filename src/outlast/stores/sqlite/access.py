@@ -1,7 +1,7 @@
-"""What the topics of a store ask of its connections: to write, to read, to listen.
+"""The connections of a store as its topics use them: to write, to read, to listen.
 
-`file.py` does it for a file, `memory.py` for a connection in memory. What is written or read is
-the topics' business: `log.py`, `work.py`, `listing.py`, `limit.py`, `outbox.py`, `document.py`.
+`file.py` does it for a file, `memory.py` for a connection in memory. The topics know what to write
+and read: `log.py`, `work.py`, `listing.py`, `limit.py`, `outbox.py`, `document.py`.
 """
 
 from collections.abc import Callable, Sequence

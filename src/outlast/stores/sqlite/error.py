@@ -1,5 +1,6 @@
 """Translates SQLite's errors: wait and try again, or raise one of ours."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def explain(error: sqlite3.Error, path: Path) -> OutlastError:
             f"{path} is damaged or is no SQLite database ({error}); restore it from a backup",
             path=str(path),
         )
+    if code in OUT_OF_ROOM and is_read_only(path):
+        return StoreUnavailable(
+            f"the disk of {path} has become read-only ({error}); nothing was lost: mend or replace"
+            " the disk, and mount it for writing",
+            path=str(path),
+        )
     if code & 0xFF == sqlite3.SQLITE_FULL or code in OUT_OF_ROOM:
         return StoreFull(
             f"there is no room to write to {path} ({error}); nothing was lost: free some space"
@@ -55,6 +62,14 @@ def explain(error: sqlite3.Error, path: Path) -> OutlastError:
             path=str(path),
         )
     return StoreError(f"SQLite refused: {error}", path=str(path))
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether the file system takes no writes: SQLite has one number for that and for no room."""
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def locked_for_too_long(path: Path, seconds: float) -> StoreUnavailable:

@@ -47,7 +47,8 @@ def write_requests(db: Database, requests: Sequence[PermitRequest]) -> list[Perm
 def acquire(db: Database, request: PermitRequest) -> Permit | Refused:
     """Let a call begin under all its limits, or queue it at the first that has no place.
 
-    What it had under other limits is another's: an answer that was lost asked for something else.
+    Permits that it had under other limits are not its own: they belong to an earlier request, whose
+    answer was lost.
     """
     row = db.one(
         "owned_lane",

@@ -16,11 +16,14 @@ from outlast.store import (
     FailureInfo,
     LaneCount,
     LaneInfo,
+    OpenFilter,
+    OpenLane,
     RequestInfo,
     SessionInfo,
     StoreCounts,
     WorkerInfo,
 )
+from outlast.store.listing import MOST_LANES_LISTED
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import (
     OFFSETS,
@@ -92,6 +95,20 @@ class SqliteListing:
         }
         return await self._access.read(lambda db: lanes(db, filters))
 
+    async def open_lanes(
+        self,
+        sought: OpenFilter,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Sequence[OpenLane]:
+        filters = open_filters(sought, tenant, agent, after, limit)
+        return await self._access.read(
+            lambda db: [OpenLane(*row) for row in db.all("open_lanes", filters)]
+        )
+
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         return await self._access.read(lambda db: delivery(db, delivery_id))
 
@@ -135,7 +152,10 @@ class SqliteListing:
 
 def session(db: Database, session_id: str) -> SessionInfo | None:
     row = db.one("session", {"session_id": session_id})
-    return describe_session(db, row) if row else None
+    if row is None:
+        return None
+    lanes = db.all("lanes_of_session", {"sid": row[0]})
+    return describe_session(db, row, lanes, len(lanes))
 
 
 def sessions(db: Database, filters: Params) -> list[SessionInfo]:
@@ -144,18 +164,29 @@ def sessions(db: Database, filters: Params) -> list[SessionInfo]:
         name = "sessions_of_parent"
     if filters["failed"]:
         name = "failed_sessions"
-    return [describe_session(db, row) for row in db.all(name, filters)]
+    return [describe_listed(db, row) for row in db.all(name, filters)]
 
 
-def describe_session(db: Database, row: Row) -> SessionInfo:
-    sid, *values = row
-    known = dict(zip(SESSION, values, strict=True))
-    lanes = tuple(
-        describe_lane(known["session_id"], known["tenant"], known["agent"], *lane)
-        for lane in db.all("lanes_of_session", {"sid": sid})
-    )
+def describe_listed(db: Database, row: Row) -> SessionInfo:
+    """Return a session of a list, with some of its lanes."""
+    key = {"sid": row[0]}
+    lanes = db.all("lanes_of_listed_session", {**key, "most": MOST_LANES_LISTED})
+    count = len(lanes)
+    if count == MOST_LANES_LISTED:
+        ((count,),) = db.all("count_lanes", key)
+    return describe_session(db, row, lanes, count)
+
+
+def describe_session(db: Database, row: Row, lanes: Sequence[Row], count: int) -> SessionInfo:
+    known = dict(zip(SESSION, row[1:], strict=True))
+    whose = known["session_id"], known["tenant"], known["agent"]
     instants = {name: date_of(known[name]) for name in ("created_at", "updated_at")}
-    return SessionInfo(**{**known, **instants}, lanes=lanes, seen_at=date_of(db.clock.now()))
+    return SessionInfo(
+        **{**known, **instants},
+        lanes=tuple(describe_lane(*whose, *lane) for lane in lanes),
+        lane_count=count,
+        seen_at=date_of(db.clock.now()),
+    )
 
 
 def failure_filters(failed: FailureFilter | None) -> Params:
@@ -165,6 +196,27 @@ def failure_filters(failed: FailureFilter | None) -> Params:
         "failed": failed is not None,
         "code": failed.code if failed else None,
         "since": milliseconds_at(since) if since else 0,
+    }
+
+
+def open_filters(
+    sought: OpenFilter,
+    tenant: str | None,
+    agent: str | None,
+    after: tuple[str, str] | None,
+    limit: int,
+) -> Params:
+    """Return which open lanes are looked for."""
+    after_session, after_lane = after or (None, None)
+    return {
+        "tenant": tenant,
+        "agent": agent,
+        "status": sought.status,
+        "wait": sought.wait,
+        "since": milliseconds_at(sought.since) if sought.since else 0,
+        "after": after_session,
+        "after_lane": after_lane,
+        "limit": limit,
     }
 
 
@@ -191,6 +243,7 @@ def describe_lane(
     message: str,
     failed_at: int,
     failed_turn: str,
+    wait: str,
 ) -> LaneInfo:
     return LaneInfo(
         session_id=session_id,
@@ -207,6 +260,7 @@ def describe_lane(
         claimable_at=date_of(claimable_at) if claimable_at else None,
         size=size,
         failure=FailureInfo(code, message, date_of(failed_at), failed_turn) if failed_at else None,
+        wait=names_of(wait),
     )
 
 
@@ -297,6 +351,7 @@ def workers(db: Database) -> list[WorkerInfo]:
             lease_until=date_of(lease_until),
             held=held,
             draining=bool(draining),
+            arrived_since=date_or_none(arrived_since),
         )
         for (
             worker,
@@ -313,6 +368,7 @@ def workers(db: Database) -> list[WorkerInfo]:
             lease_until,
             held,
             draining,
+            arrived_since,
         ) in rows
     ]
 

@@ -6,7 +6,7 @@ with them the hints that something was written (`resolve`).
 Hints may be lost, and nothing depends on them: a reader or worker that waits also polls. A line
 of a datagram is 1 or 0 (whether something arrived or a lane was given back) and a session's id.
 The addresses of listeners are rows of the file, written by `writer.py` like everything else. The
-sockets are in a directory that only the store's own user can enter: nobody else can send to them,
+sockets are in a directory that only the store's own user can enter: no other user can send to them,
 nor wait at the name of one whose process is dead.
 """
 
@@ -36,7 +36,6 @@ Loop = asyncio.AbstractEventLoop
 Future = asyncio.Future[Any]
 
 LONGEST = 4096
-LOOK_EVERY = 1.0
 MOST_AT_ONCE = 300
 REST = 0.1
 """Seconds for which a socket is left alone after so many hints at once: further ones wait in its
@@ -58,23 +57,13 @@ def from_datagram(datagram: bytes) -> Hints:
 
 
 class LoopListener:
-    """The listeners of one event loop, and the socket at which other processes reach them.
+    """The listeners of one event loop, and the socket at which other processes reach them."""
 
-    `heard_of_listeners` is called when a hint says that there may be others.
-    """
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        directory: Path,
-        heard_of_listeners: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, directory: Path) -> None:
         self.loop = loop
         self.listeners = Listeners()
         self._clock = clock
         self._directory = directory
-        self._heard_of_listeners = heard_of_listeners
         self._socket, self.address = bind(directory, clock)
         self._taken = 0
         self._taken_since = clock.monotonic()
@@ -97,8 +86,6 @@ class LoopListener:
         if self._taken >= MOST_AT_ONCE:
             self.loop.remove_reader(self._socket)
             self.loop.call_later(REST, self._resume)
-        if EVERYTHING in heard:
-            self._heard_of_listeners()
         self.hear(heard)
 
     def _room(self) -> int:
@@ -171,7 +158,7 @@ def reached(directory: Path) -> Iterator[Callable[[str], str]]:
 
 
 def remove_socket(directory: Path, address: str) -> None:
-    """Remove the file of a socket that nobody listens at, and the directory that was its own."""
+    """Remove the file of a socket without a listener, and the directory that was its own."""
     with suppress(OSError):
         (directory / address).unlink(missing_ok=True)
         if address.startswith("/"):
@@ -179,18 +166,11 @@ def remove_socket(directory: Path, address: str) -> None:
 
 
 class LoopListeners:
-    """A store's `LoopListener` of each event loop. The mapping is replaced, never changed.
-
-    `may_have_others` is set when another process may have begun to listen.
-    """
+    """A store's `LoopListener` of each event loop. The mapping is replaced, never changed."""
 
     def __init__(self) -> None:
         self.by_loop: Mapping[asyncio.AbstractEventLoop, LoopListener] = {}
         self.addresses: Collection[str] = ()
-        self.may_have_others = True
-
-    def note_others(self) -> None:
-        self.may_have_others = True
 
     def add(self, listener: LoopListener) -> None:
         self._replace({**self.by_loop, listener.loop: listener})
@@ -239,13 +219,13 @@ class ListenerSet:
         for other in self._by_loop.by_loop.values():
             if other.loop.is_closed():
                 self._forget(other)
-        listener = LoopListener(loop, self._clock, self._directory, self._by_loop.note_others)
+        listener = LoopListener(loop, self._clock, self._directory)
         self._by_loop.add(listener)
         row = {"address": listener.address, "place": machine()}
 
         def register(db: Database) -> None:
             db.run("add_listener", row)
-            # Others look for the address, and this process for what was written before it.
+            # What was written before the address was known, this process has to look for.
             db.tell(EVERYTHING, arrived=True)
 
         self._write(register)
@@ -261,36 +241,29 @@ class ListenerSet:
 class Notifier:
     """Tells the listeners of other processes. Used by the thread that holds the writer's lock."""
 
-    def __init__(self, clock: Clock, directory: Path, listeners: LoopListeners) -> None:
+    def __init__(self, directory: Path, listeners: LoopListeners) -> None:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
-        self._clock = clock
         self._directory = directory
         self._listeners = listeners
         self._place = machine()
         self._addresses: list[str] = []
-        self._looked_at = float("-inf")
         self._gone: set[str] = set()
         self._behind: set[str] = set()
 
     def look(self, db: Database) -> None:
-        """Read the addresses of other processes, if there may be new ones. Inside a transaction.
+        """Read the addresses of other processes. Inside a transaction.
 
-        A process that begins to listen gives a hint to those that listen. A hint may be lost, so
-        look once a second, too. A process that does not listen itself is given none: it looks at
-        every write for as long as it knows no address.
+        At every write: it costs 2 µs, and a process that began to listen before this write is
+        given its hint. One that begins after it looks for what was written before.
         """
         for address in self._gone:
             db.run("drop_listener", {"address": address})
             remove_socket(self._directory, address)
-        now, own = self._clock.monotonic(), self._listeners.addresses
-        is_due = self._listeners.may_have_others or now - self._looked_at >= LOOK_EVERY
-        if self._gone or is_due or not (self._addresses or own):
-            self._gone.clear()
-            self._looked_at = now
-            self._listeners.may_have_others = False
-            rows = db.all("listeners", {"place": self._place})
-            self._addresses = [address for (address,) in rows if address not in own]
+        self._gone.clear()
+        own = self._listeners.addresses
+        rows = db.all("listeners", {"place": self._place})
+        self._addresses = [address for (address,) in rows if address not in own]
 
     def send(self, hints: Hints) -> None:
         """Send hints to every other process; this store's own listeners were called."""

@@ -1,4 +1,4 @@
-"""Where the file is: in a directory that exists, on a disk of this machine, and still there."""
+"""Checks the place of the file: a directory that exists, a local disk, and still the same file."""
 
 import os
 import re

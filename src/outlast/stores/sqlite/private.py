@@ -1,7 +1,7 @@
-"""What belongs to a store's own user alone: its file, and the directory of its workers.
+"""Keeps a store's file, and the directory of its workers, to the store's own user.
 
-Whoever can read the file reads every message, and the secrets of tokens and webhooks. SQLite makes
-the files beside it (`-wal`, `-shm`) with the rights of the file itself.
+A user who can read the file reads every message, and the secrets of tokens and webhooks. SQLite
+makes the files beside it (`-wal`, `-shm`) with the rights of the file itself.
 """
 
 import os
@@ -65,7 +65,7 @@ def refuse_foreign_directory(path: Path, database: Path) -> None:
     try:
         found = path.lstat()
     except OSError:
-        return  # there is none yet, or whoever needs it says why it cannot be reached
+        return  # there is none yet, or its use will say why it cannot be reached
     owners = {os.geteuid(), *([database.stat().st_uid] if database.exists() else [])}
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in owners:
         raise StoreUnavailable(

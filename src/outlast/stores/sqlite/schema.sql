@@ -261,7 +261,9 @@ CREATE TABLE outlast_workers (
     -- What it has counted so far, as JSON.
     counters TEXT NOT NULL DEFAULT '',
     -- The agents of which only so many lanes may be at work at once, as JSON.
-    at_once TEXT NOT NULL DEFAULT '{}'
+    at_once TEXT NOT NULL DEFAULT '{}',
+    -- It takes only lanes for which something has arrived since then; 0: whatever is ready.
+    arrived_since INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- Sessions that were erased, and of whose log or blobs something is still in the file: what is

@@ -35,7 +35,7 @@ NEVER = {
     sqlite3.SQLITE_DETACH,
     sqlite3.SQLITE_PRAGMA,
     sqlite3.SQLITE_ANALYZE,
-    # What is temporary belongs to the connection, and would outlive the transaction in it.
+    # Temporary tables belong to the connection, and would outlive the transaction in it.
     sqlite3.SQLITE_CREATE_TEMP_INDEX,
     sqlite3.SQLITE_CREATE_TEMP_TABLE,
     sqlite3.SQLITE_CREATE_TEMP_TRIGGER,

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from outlast.core.instant import milliseconds_at
 from outlast.core.record import FORMAT
-from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, WorkerInfo
+from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, Unfinished, WorkerInfo
+from outlast.store.work import MOST_COUNTED
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.lock_file import LockFile, machine
 from outlast.stores.sqlite import listing
@@ -52,10 +53,31 @@ def write_claim(
             "most": to_json(dict(most)),
             "version": version,
             "now": db.clock.now(),
+            "arrived_since": (db.one("arrived_since", {"worker": worker}) or (0,))[0],
         },
     )
     rows.sort(key=lambda row: row[-2:])
     return [claim_of(row) for row in rows]
+
+
+def read_unfinished(
+    db: Database, agents: Sequence[str], lanes: Sequence[str] | None, living: Sequence[str]
+) -> Unfinished:
+    now = db.clock.now()
+    rows = db.all(
+        "unfinished",
+        {
+            "agents": to_json(list(agents)),
+            "lanes": None if lanes is None else to_json([to_glob(name) for name in lanes]),
+            "living": to_json(list(living)),
+            "version": FORMAT,
+            "now": now,
+            "limit": MOST_COUNTED + 1,
+        },
+    )
+    oldest_at = min((ready_at for *_, ready_at in rows), default=None)
+    is_whole = sum(found for _, _, found, _ in rows) <= MOST_COUNTED
+    return Unfinished({agent: count for agent, count, *_ in rows}, oldest_at, now, is_whole)
 
 
 def claim_of(row: Row) -> Claim:
@@ -111,6 +133,11 @@ class LaneWork:
 
     async def next_ready_at(self, after: int) -> int | None:
         return await self._access.read(lambda db: listing.next_ready_at(db, after))
+
+    async def find_unfinished(
+        self, agents: Sequence[str], lanes: Sequence[str] | None, living: Sequence[str]
+    ) -> Unfinished:
+        return await self._access.read(lambda db: read_unfinished(db, agents, lanes, living))
 
     def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
         return self._access.listen(heard, session_id)
@@ -225,5 +252,6 @@ def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
             "lanes": to_json(info.lanes),
             "at_once": to_json(info.at_once),
             "counters": info.counters,
+            "arrived_since": milliseconds_at(info.arrived_since) if info.arrived_since else 0,
         },
     )

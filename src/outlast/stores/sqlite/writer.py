@@ -234,7 +234,7 @@ class Writer:
 
     def _open(self) -> None:
         self._checkpointer = Checkpointer(self._path, self._clock)
-        self._notifier = Notifier(self._clock, workers_directory(self._path), self._listeners)
+        self._notifier = Notifier(workers_directory(self._path), self._listeners)
         try:
             self._db = open_for_writing(self._path, self._clock)
             self._watch.note()

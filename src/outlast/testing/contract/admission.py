@@ -306,6 +306,17 @@ class AdmissionContract(StoreUnderTest):
         assert isinstance(last, r.CancelRequested)
         assert last.turn == "t6"
 
+    async def test_a_cancel_that_names_a_message_is_given_no_turn(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, commit(claim, turn_started("dlv_1", "t7"), turn="t7"))
+        blank = cancel(clock, claim.session_id)
+        record = r.CancelRequested(delivery_id=blank.delivery_id, message="dlv_1")
+        await admit(store, replace(blank, records=(record,)))
+        last = (await read_all(store, claim.session_id))[-1].record
+        assert last == record
+
     async def test_a_cancel_between_turns_names_none(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -126,7 +126,7 @@ def question(request_id: str, *, expires_at: int = 0) -> r.RequestOpened:
 
 
 def put(value: str) -> r.StateChanged:
-    return r.StateChanged(slice="notes", op="put", value=value)
+    return r.StateChanged(slice="notes", op="put", values=(value,))
 
 
 def effect(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from outlast.core import record as r
 from outlast.core.instant import date_of
-from outlast.store import DeliveryInfo, LaneInfo, SessionInfo, Store
+from outlast.store import DeliveryInfo, LaneInfo, OpenFilter, OpenLane, SessionInfo, Store
+from outlast.store.listing import MOST_LANES_LISTED
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -30,6 +33,15 @@ async def describe(store: Store, session_id: str) -> SessionInfo:
     session = await store.listing.session(session_id)
     assert session is not None
     return session
+
+
+ANY_OPEN = OpenFilter()
+
+
+async def listed_waits(store: Store, session_id: str) -> list[tuple[str, ...]]:
+    """Return what a session's lane waits for, as the session and as the lanes are listed."""
+    [lane] = await store.listing.lanes(session_id=session_id)
+    return [(await describe(store, session_id)).lanes[0].wait, lane.wait]
 
 
 class ListingContract(StoreUnderTest):
@@ -74,8 +86,33 @@ class ListingContract(StoreUnderTest):
                     size=found.lanes[0].size,
                 ),
             ),
+            lane_count=1,
             seen_at=date_of(clock.now()),
         )
+
+    async def test_a_list_shows_some_lanes_of_a_session_and_says_how_many_there_are(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        await write(store, park(claim))
+        many = MOST_LANES_LISTED + 5
+        for number in range(1, many):
+            await admit(store, message(clock, claim.session_id, lane=f"lane {number}"))
+        claims = {each.lane: each for each in await store.work.claim("w1", many)}
+        last = claims[f"lane {many - 1}"]
+        failed = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "the last lane"))
+        await write(store, park(last, failed, at=clock.now(), status="failed"))
+
+        [listed] = await store.listing.sessions()
+        whole = await describe(store, claim.session_id)
+
+        shown = [lane.lane for lane in listed.lanes]
+        first = ["main", *(f"lane {number}" for number in range(1, MOST_LANES_LISTED - 1))]
+        assert shown == [*first, f"lane {many - 1}"]
+        assert listed.failure is not None
+        assert (listed.failure.message, listed.lane_count) == ("the last lane", many)
+        assert (len(whole.lanes), whole.lane_count) == (many, many)
+        assert whole.failure == listed.failure
 
     async def test_a_released_lane_has_no_owner(self, store: Store, clock: ManualClock) -> None:
         claim = await start_and_claim(store, clock)
@@ -259,6 +296,46 @@ class ListingContract(StoreUnderTest):
         await admit(store, message(clock, idle.session_id, tenant="acme"))
         assert await listed(status="queued") == {queued.session_id, idle.session_id}
 
+    async def test_open_lanes_are_those_with_an_open_turn_or_a_message_that_is_next(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        idle = await start_and_claim(store, clock)
+        (first,) = await store.listing.deliveries(idle.session_id)
+        done = r.DeliverySettled(delivery_id=first.delivery_id, outcome="completed")
+        await write(store, park(idle, done, status="idle"))
+        parked = await start_and_claim(store, clock, tenant="acme", agent="clerk")
+        (first,) = await store.listing.deliveries(parked.session_id)
+        begun = turn_started(first.delivery_id, "t1")
+        await write(
+            store, park(parked, begun, status="sleeping", turn="t1", wait=("provider", "timer"))
+        )
+        over = await start_and_claim(store, clock, held=[parked])
+        await write(store, park(over, r.SessionEnded(), status="ended"))
+        clock.advance(10)
+        since = date_of(clock.now())
+        queued = await admit(store, new_session(clock))
+        await admit(store, cancel(clock, queued.session_id))
+        await admit(store, message(clock, queued.session_id))
+        side = await admit(store, message(clock, queued.session_id, lane="side"))
+        newest = queued.session_id
+        at_main = OpenLane(newest, "default", "main", "", queued.delivery_id)
+        at_side = OpenLane(newest, "default", "side", "", side.delivery_id)
+        at_work = OpenLane(parked.session_id, "acme", "main", "t1", "")
+
+        async def found(sought: OpenFilter = ANY_OPEN, **others: Any) -> list[OpenLane]:
+            return list(await store.listing.open_lanes(sought, **others))
+
+        assert await found() == [at_main, at_side, at_work]
+        assert await found(limit=1) == [at_main]
+        assert await found(after=(newest, "main")) == [at_side, at_work]
+        assert await found(tenant="acme") == await found(agent="clerk") == [at_work]
+        assert await found(OpenFilter(status="sleeping")) == [at_work]
+        assert await found(OpenFilter(status="queued")) == [at_main, at_side]
+        assert await found(OpenFilter(wait="provider")) == [at_work]
+        assert await found(OpenFilter(wait="request")) == []
+        assert await found(OpenFilter(since=since)) == [at_main, at_side]
+        assert await found(OpenFilter("queued", since=since), tenant="acme") == []
+
     async def test_deliveries_are_listed_in_the_order_of_their_arrival(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -310,15 +387,17 @@ class ListingContract(StoreUnderTest):
         assert census.queued == 1 + 1 + 2  # what nobody has taken up yet, of sessions not over
         assert census.oldest_ready_at == date_of(clock.now())
 
-    async def test_a_lane_that_goes_on_waits_for_nothing(
+    async def test_a_lane_is_listed_with_what_it_waits_for_until_it_goes_on(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, park(claim, delta(), status="sleeping", wait=("timer",), ready_at=0))
+        assert await listed_waits(store, claim.session_id) == [("timer",), ("timer",)]
         again = await claim_one(store)
 
         await write(store, commit(again, delta()))
 
+        assert await listed_waits(store, claim.session_id) == [(), ()]
         census = await store.listing.census()
         assert [(each.status, each.wait) for each in census.lanes] == [("running", ())]
         assert census.oldest_ready_at is None

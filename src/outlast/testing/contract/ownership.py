@@ -1,4 +1,4 @@
-"""Who owns a lane: one living worker, until its lease runs out or its death is seen."""
+"""Ownership of a lane: one living worker has it, until its lease runs out or its death is seen."""
 
 import asyncio
 
@@ -10,6 +10,7 @@ from outlast.store import Claim, Renewal, Store, WorkerInfo
 from outlast.store.work import FIRST_PAUSE
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
+    AGENT,
     LEASE,
     admit,
     claim_one,
@@ -44,6 +45,56 @@ class OwnershipContract(StoreUnderTest):
             size=claim.size,
             epoch=claim.epoch,
         )
+
+    async def test_a_worker_that_leaves_what_was_there_is_given_only_what_something_comes_to(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        asleep = await start_and_claim(store, clock)
+        await write(store, park(asleep, ready_at=store.clock.latest() + 500))
+        left, sent = [await admit(store, new_session(clock)) for _ in range(2)]
+        clock.advance(2)
+        found = await store.work.find_unfinished([AGENT], None, ["w1"])
+        assert found.sessions == {AGENT: 2}
+        info = WorkerInfo(
+            worker="w2",
+            host="here",
+            pid=1,
+            started_at=date_of(found.now),
+            arrived_since=date_of(found.now),
+        )
+        await store.work.enlist(info, LEASE)
+        clock.advance(1_000)  # so that the timer of an old session is due, too
+
+        assert await store.work.claim("w2", 10) == []
+        started = await admit(store, new_session(clock))
+        await admit(store, message(clock, sent.session_id))
+        given = await store.work.claim("w2", 10)
+        assert {claim.session_id for claim in given} == {started.session_id, sent.session_id}
+        rest = await store.work.claim("w1", 10)
+        assert {claim.session_id for claim in rest} == {left.session_id, asleep.session_id}
+        [other] = [each for each in await store.work.workers() if each.worker == "w2"]
+        assert other.arrived_since == info.arrived_since
+
+    async def test_what_is_ready_and_carried_by_no_living_worker_is_unfinished(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        nothing = await store.work.find_unfinished([AGENT, "clerk"], None, [])
+        assert (nothing.sessions, nothing.oldest_at, nothing.is_whole) == ({}, None, True)
+
+        claim = await start_and_claim(store, clock)
+        await write(store, park(await start_and_claim(store, clock, held=[claim])))
+        began = store.clock.earliest()
+        for agent in ("clerk", "clerk", "other"):
+            await admit(store, new_session(clock, agent=agent))
+        clock.advance(5_000)
+
+        alive = await store.work.find_unfinished([AGENT, "clerk"], None, ["w1"])
+        assert alive.sessions == {"clerk": 2}
+        assert alive.oldest_at is not None
+        assert began <= alive.oldest_at <= alive.now - 4_990
+        assert (await store.work.find_unfinished(["clerk"], ["bulk-*"], [])).sessions == {}
+        dead = await store.work.find_unfinished([AGENT, "clerk"], ["ma*"], [])
+        assert dead.sessions == {AGENT: 1, "clerk": 2}
 
     async def test_a_lane_is_ready_when_its_time_has_come_by_the_stores_own_clock(
         self, store: Store, clock: ManualClock

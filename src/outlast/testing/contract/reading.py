@@ -47,7 +47,7 @@ def offsets(entries: tuple[Entry, ...]) -> list[int]:
 
 
 def values_of(loaded: Loaded) -> list[str]:
-    return [e.record.value for e in loaded.entries if isinstance(e.record, r.StateChanged)]
+    return [e.record.values[0] for e in loaded.entries if isinstance(e.record, r.StateChanged)]
 
 
 class ReadingContract(StoreUnderTest):
@@ -88,12 +88,16 @@ class ReadingContract(StoreUnderTest):
         page = await store.log.read(session, 11)
         assert (page.entries, page.cursor, page.end) == ((), 11, 11)
 
+    @pytest.mark.parametrize("cursor", [12, 2**31, 2**32 + 1, 10**16 - 1])
     async def test_a_cursor_beyond_the_end_is_an_error(
-        self, store: Store, clock: ManualClock
+        self, store: Store, clock: ManualClock, cursor: int
     ) -> None:
         session = await write_log(store, clock)
+        await write_log(store, clock)  # whose rows may stand behind those of the first
         with pytest.raises(CursorAhead):
-            await store.log.read(session, 12)
+            await store.log.read(session, cursor)
+        page = await store.log.read_back(session, cursor, 1000)
+        assert [entry.offset for entry in page.entries] == list(range(1, 12))
 
     async def test_a_page_and_a_load_name_the_record_that_they_follow(
         self, store: Store, clock: ManualClock

@@ -1,4 +1,4 @@
-"""Questions to humans: opened by a lane, closed once, whoever comes first."""
+"""Questions to humans: opened by a lane, closed once, by the first answer, expiry or cancel."""
 
 from __future__ import annotations
 

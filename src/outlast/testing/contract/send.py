@@ -1,4 +1,4 @@
-"""What a commit sends to other sessions arrives with it, or not at all."""
+"""Messages of a commit to other sessions arrive with it, or not at all."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""How a process learns that there is something to do: instants, and hints."""
+"""Wake-ups: a process learns by instants and by hints that there is something to do."""
 
 import asyncio
 from collections.abc import Callable

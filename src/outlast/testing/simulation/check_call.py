@@ -101,6 +101,7 @@ def second_calls(name: str, session: SessionEvidence) -> Iterator[str]:
     """A model is called again after a failure, or once for each time that its lane was lost."""
     calls = Counter(e.call_id for e in session.records(r.ModelStarted))
     calls -= Counter(e.call_id for e in session.records(r.ModelRetrying))
+    calls -= Counter(e.call_id for e in session.records(r.ModelSwitched))
     calls -= Counter(e.call_id for e in session.records(r.ProviderUnavailable))
     calls -= Counter(e.call_id for e in session.records(r.ProviderStillUnavailable))
     lost = takeovers(session)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from outlast.agents.model.pydantic_ai import client_of
 from outlast.core import record as r
-from outlast.core.limit import freed_by
+from outlast.core.limit import Bound, freed_by
 from outlast.core.record import Entry
 from outlast.testing.simulation.evidence import Place, SimulationEvidence
 from outlast.testing.simulation.history import CallPermitted, CommitWritten, LaneClaimed
@@ -12,6 +11,9 @@ from outlast.testing.simulation.random_agent import AT_ONCE, ConcurrencyBound
 
 Running = dict[str, set[tuple[str, str]]]
 """The calls that have begun and have no outcome yet, by limit."""
+
+MODEL = "model:"
+"""How the store's names of the limits of models begin."""
 
 
 def limits_hold(evidence: SimulationEvidence) -> Iterator[str]:
@@ -24,20 +26,30 @@ def limits_hold(evidence: SimulationEvidence) -> Iterator[str]:
 
 
 def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
-    """A call has begun when that is written, and is at work until its end is written."""
+    """A call has begun when that is written, and is at work until its end is written.
+
+    Or until it is let begin at another model: it then has ended at the first, which is written
+    with its beginning at the other.
+    """
     running: Running = {}
+    moves = model_moves(evidence)
     tools = {
         (name, e.call_id): e.tool
         for name, session in evidence.sessions.items()
         for e in session.records(r.ToolRequested)
     }
     for name, entry in in_order(evidence):
+        wrote = evidence.written(name, entry.offset)
+        while wrote and moves and moves[-1].number < wrote.number:
+            leave_other_models(running, moves.pop())
         forget(running, name, entry)
         if not isinstance(entry.record, r.ToolStarted | r.ModelStarted):
             continue
         call = (name, entry.record.call_id)
-        is_tool = isinstance(entry.record, r.ToolStarted)
-        limit = AT_ONCE.get(tools.get(call, "")) if is_tool else of_model(evidence, name)
+        if isinstance(entry.record, r.ToolStarted):
+            limit = AT_ONCE.get(tools.get(call, ""))
+        else:
+            limit = of_model(evidence, name, entry.record.model)
         if limit:
             key = limit.key(evidence.sessions[name].info.tenant)
             at_work = running.setdefault(key, set())
@@ -46,12 +58,28 @@ def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
                 yield f"{len(at_work)} calls ran at once under {key}: {sorted(at_work)}"
 
 
-def of_model(evidence: SimulationEvidence, name: str) -> ConcurrencyBound | None:
+def of_model(evidence: SimulationEvidence, name: str, model: str) -> ConcurrencyBound | None:
     agent = evidence.agent(name)
     if agent.model_limit is None or not agent.model_limit.concurrency:
         return None
-    model = f"model {client_of(agent).name}"
-    return ConcurrencyBound(model, agent.model_limit.concurrency, per_tenant=False)
+    return ConcurrencyBound(f"model {model}", agent.model_limit.concurrency, per_tenant=False)
+
+
+def model_moves(evidence: SimulationEvidence) -> list[CallPermitted]:
+    """Return when calls were let begin at a model, the last one first."""
+    notes = evidence.history.of(CallPermitted)
+    return [note for note in notes if any(is_model(bound) for bound in note.bounds)][::-1]
+
+
+def leave_other_models(running: Running, note: CallPermitted) -> None:
+    models = {f"model {bound.name.removeprefix(MODEL)}" for bound in note.bounds if is_model(bound)}
+    for key, calls in running.items():
+        if key.startswith("model ") and key not in models:
+            calls.discard((note.session_id, note.call_id))
+
+
+def is_model(bound: Bound) -> bool:
+    return bound.name.startswith(MODEL)
 
 
 def in_order(evidence: SimulationEvidence) -> list[tuple[str, Entry]]:

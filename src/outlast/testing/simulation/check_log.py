@@ -128,8 +128,8 @@ def cost_is_linear(evidence: SimulationEvidence) -> Iterator[str]:
 
 
 def words_of(session: SessionEvidence) -> int:
-    """Return how much models and tools have said, and tools have kept."""
-    kinds = (*SPOKEN, r.StateChanged, r.ToolEmitted, r.ToolStepRecorded)
+    """Return how much models and tools have said, tools have kept, and children ask here."""
+    kinds = (*SPOKEN, r.StateChanged, r.ToolEmitted, r.ToolStepRecorded, r.RequestRelayed)
     return sum(
         len(msgspec.json.encode(e.record)) for e in session.entries if isinstance(e.record, kinds)
     )

@@ -1,6 +1,6 @@
 """Which faults there are in a simulation, and how often each strikes.
 
-Every seed has a fault_plan of its own: some kinds of fault are left out altogether, so that
+Every seed has a fault plan of its own: some kinds of fault are left out altogether, so that
 those which hide each other get their chance alone.
 """
 

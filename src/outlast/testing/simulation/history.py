@@ -68,6 +68,21 @@ class CallPermitted(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store's own time."""
 
 
+class ProviderSpoke(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """The provider of a model answered an agent, or began to."""
+
+    agent: str
+    model: str
+
+
+class PermitKept(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A model call that waits for its provider holds a permit of a limit."""
+
+    session_id: str
+    call_id: str
+    name: str
+
+
 class CommitWritten(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store said that a commit was written, now or when it was first asked."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from copy import copy
 from functools import wraps
@@ -21,7 +21,8 @@ from outlast.clock import Clock
 from outlast.core.action import CallModel, Start
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.result import Answered, ModelFailed, Raised, Returned, ToolEnd
-from outlast.core.view import Slices, View
+from outlast.core.slice import Slices
+from outlast.core.view import View
 from outlast.engine.executor import CallJournal, Hear
 from outlast.testing.simulation.history import EffectBegan, EffectEnded, History
 
@@ -35,13 +36,13 @@ class ProbedExecutor(AgentExecutor):
     def __init__(
         self,
         agent: Agent[Any, Any],
-        client: ModelClient,
+        clients: Sequence[ModelClient],
         threads: ToolThreads,
         clock: Clock,
         history: History,
         environment: Environment,
     ) -> None:
-        super().__init__(agent, client, None, threads, clock, environment)
+        super().__init__(agent, clients, None, threads, clock, environment)
         self._history = history
 
     async def call_model(

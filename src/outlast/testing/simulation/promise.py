@@ -19,6 +19,8 @@ from outlast.testing.simulation.check_log import (
     only_the_owner_writes,
     transitions_are_whole,
 )
+from outlast.testing.simulation.check_provider import outages_are_waited_out
+from outlast.testing.simulation.check_rule import rules_are_heeded
 from outlast.testing.simulation.check_sign_in import sign_ins_are_ones_own
 from outlast.testing.simulation.check_user import (
     nothing_accepted_is_lost,
@@ -48,6 +50,8 @@ PROMISES: dict[str, PromiseCheck] = {
     "waits end once, in their time": waits_end_in_their_time,
     "callers are quoted": callers_are_quoted,
     "sign-ins are one's own": sign_ins_are_ones_own,
+    "outages are waited out": outages_are_waited_out,
+    "rules are heeded": rules_are_heeded,
 }
 
 

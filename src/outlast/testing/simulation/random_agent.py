@@ -25,6 +25,7 @@ from outlast.testing.simulation.ledger import SQL
 from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import note_step
 from outlast.testing.simulation.random_answer import chance_of, script
+from outlast.testing.simulation.random_rule import random_rules, resource_of
 
 OTHER_LANE = "notes"
 TOOLS = (
@@ -110,24 +111,34 @@ def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
     return [
         Agent(
             name,
-            ScriptedModel(script(seed, TOOLS, output=kind is not None)),
+            random_models(seed, name, output=kind is not None),
             tools=at_hand,
             output_type=kind,
             on_busy=chance.choice(["queue", "join", "interrupt"]),
+            rules=random_rules(seed, name),
             model_options=ModelOptions(
                 on_partial=chance.choice(["continue", "restart"]),
                 limit=chance.choice([None, None, Limit(concurrency=2), Limit(rate=10, per=5)]),
+                provider_patience=chance_of(seed, "patience of", name).choice([60.0, 24 * 3600.0]),
             ),
             limits=Limits(
                 max_crashes=10,
                 max_depth=2,
                 max_steps=chance.choice([3, 50]),
                 max_corrections=chance.choice([1, 3]),
+                max_refusals=chance_of(seed, "refusals of", name).choice([0, 1, 3]),
                 turns=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
             ),
         )
         for name, kind in (("free", None), ("typed", int), ("plain", None))
     ]
+
+
+def random_models(seed: int, agent: str, *, output: bool) -> list[ScriptedModel]:
+    """Return one model, or one and its fallbacks."""
+    number = chance_of(seed, "models", agent).choice([1, 1, 2, 3])
+    follow = script(seed, TOOLS, output=output)
+    return [ScriptedModel(follow, name=f"model {each}") for each in range(1, number + 1)]
 
 
 def tools(outside: OutsideService) -> list[Tool]:
@@ -136,20 +147,20 @@ def tools(outside: OutsideService) -> list[Tool]:
 
 
 def plain_tools(outside: OutsideService) -> list[Tool]:
-    @tool(readonly=True)
+    @tool(readonly=True, reads=resource_of)
     async def find(ctx: Context[Any], n: int) -> str:
         return await outside.work(ctx)
 
-    @tool(idempotent=True, max_attempts=3)
+    @tool(idempotent=True, max_attempts=3, writes=resource_of)
     async def note(ctx: Context[Any], n: int) -> str:
-        ctx.session.append(OrderLine(f"line {n}"))
-        ctx.session.update(CallCount, lambda old: CallCount(old.count + 1 if old else 1))
+        ctx.session.mutate(OrderLine).append(OrderLine(f"line {n}"))
+        ctx.session.mutate(CallCount).update(lambda old: CallCount(old.count + 1 if old else 1))
         ctx.emit("noted", n)
         return await outside.work(ctx)
 
     @tool
     async def charge(ctx: Context[Any], n: int) -> str:
-        ctx.session.put(OrderLine(f"charged {n}"))
+        ctx.session.mutate(OrderLine).seed(OrderLine(f"charged {n}"))
         return await outside.work(ctx)
 
     @tool(approval="always")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from outlast.clock import Clock
+from outlast.core import record as r
 from outlast.core.event import type_of
 from outlast.errors import OutlastError
 from outlast.store import (
@@ -26,8 +27,12 @@ from outlast.testing.simulation.history import (
     CommitWritten,
     History,
     LaneClaimed,
+    PermitKept,
 )
 from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
+
+AWAY = (r.ProviderUnavailable, r.ProviderStillUnavailable)
+AT_WORK = (r.ModelStarted, r.TurnCompleted, r.TurnFailed, r.TurnCancelled)
 
 
 class RecordingStore(WrappedStore):
@@ -37,6 +42,7 @@ class RecordingStore(WrappedStore):
         super().__init__(store)
         self._history = history
         self._clock = clock
+        self._waiting: dict[tuple[str, str], str] = {}
 
     async def close(self) -> None:
         """Others use it."""
@@ -98,7 +104,29 @@ class RecordingStore(WrappedStore):
         for commit, result in zip(commits, results, strict=True):
             if isinstance(result, Committed):
                 self.note(commit, result)
+                await self._note_kept(commit)
         return results
+
+    async def _note_kept(self, commit: Commit) -> None:
+        """Look which permits are held by a model call that waits for its provider.
+
+        It may hold its place in the provider's line: nobody else has a use for that.
+        """
+        place = (commit.session_id, commit.lane)
+        parks = commit.release
+        for e in commit.records:
+            if isinstance(e, AWAY):
+                self._waiting[place], parks = e.call_id, True
+            elif isinstance(e, AT_WORK):
+                self._waiting.pop(place, None)
+        if not (parks and place in self._waiting):
+            return
+        for row in await self.inner.limit.permits(commit.session_id):
+            of_user = not row.name.startswith("provider:")
+            if row.held and of_user and row.call_id == self._waiting[place]:
+                self._history.note(
+                    PermitKept, session_id=row.session_id, call_id=row.call_id, name=row.name
+                )
 
     @asynccontextmanager
     async def transaction(self, limit: float = 5.0) -> AsyncIterator[Transaction]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.agents.agent import Agent
-from outlast.agents.model.pydantic_ai import client_of
+from outlast.agents.model.pydantic_ai import clients_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
 from outlast.agents.subagent import ref_of
@@ -23,6 +23,7 @@ from outlast.testing.simulation.history import FaultInjected, History
 from outlast.testing.simulation.loop import ProcessLife, VirtualLoop
 from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import ProbedExecutor
+from outlast.testing.simulation.provider import SimulatedProvider
 
 if TYPE_CHECKING:
     from outlast.integration.connection.connections import Connections
@@ -108,6 +109,7 @@ class SimulatedWorkers:
         history: History,
         seed: int,
         oauth_service: OAuthService | None,
+        provider: SimulatedProvider,
     ) -> None:
         self.processes: list[SimulatedWorker] = []
         self._agents = agents
@@ -117,6 +119,7 @@ class SimulatedWorkers:
         self._history = history
         self._seed = seed
         self._oauth_service = oauth_service
+        self._provider = provider
 
     @property
     def living(self) -> list[SimulatedWorker]:
@@ -145,7 +148,12 @@ class SimulatedWorkers:
         )
         executors = {
             agent.name: ProbedExecutor(
-                agent, client_of(agent), threads, process.clock, self._history, environment
+                agent,
+                tuple(self._provider.behind(each, agent.name) for each in clients_of(agent)),
+                threads,
+                process.clock,
+                self._history,
+                environment,
             )
             for agent in self._agents
         }

@@ -23,6 +23,7 @@ from outlast.testing.simulation.history import History
 from outlast.testing.simulation.ledger import LedgerStore
 from outlast.testing.simulation.loop import LIFE, ProcessLife, VirtualLoop
 from outlast.testing.simulation.probe import watch
+from outlast.testing.simulation.provider import SimulatedProvider
 from outlast.testing.simulation.random_agent import OutsideService, random_agents
 from outlast.testing.simulation.reader import SimulatedReader, all_events
 from outlast.testing.simulation.recording import RecordingStore
@@ -66,6 +67,7 @@ class SimulatedWorld:
         self._oauth_service = self._outside.oauth_service if agents is None else None
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
+        self._provider = SimulatedProvider(seed, self.history)
         self._workers = SimulatedWorkers(
             self._agents,
             self._store,
@@ -74,6 +76,7 @@ class SimulatedWorld:
             self.history,
             seed,
             self._oauth_service,
+            self._provider,
         )
         self._faults = FaultInjector(
             self._workers, self.memory, self._clock, self._fault_plan, self.history
@@ -87,11 +90,14 @@ class SimulatedWorld:
         for _ in range(FEWEST):
             self._workers.start()
         faults = asyncio.create_task(self._faults.strike_repeatedly())
+        outages = asyncio.create_task(self._provider.come_and_go())
         readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
         people = [self._begin(ProcessLife(f"p{n}"), self._live) for n in range(PEOPLE)]
         await asyncio.gather(*people)
         await asyncio.sleep(self._fault_plan.between(0.0, 60.0))
         await end(faults)
+        await end(outages)
+        self._provider.mend()
         self._fault_plan.calm_down()
         self._faults.make_good()
         unfinished = await self._finish()

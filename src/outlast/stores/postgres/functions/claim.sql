@@ -35,13 +35,16 @@ DECLARE
     -- Other workers may claim the same lanes at this moment: look at more than are wanted.
     enough integer := 4 * most + 100;
     patterns text[] := ARRAY(SELECT jsonb_array_elements_text(names));
+    -- The claimer wants only lanes for which something has arrived since then; NULL: its lease has
+    -- run out, or it has none.
+    since bigint := (SELECT w.arrived_since
+                       FROM outlast.workers AS w
+                      WHERE w.worker = claimer
+                        AND (w.lease_until > now OR up < w.lease));
     claims jsonb;
 BEGIN
     PERFORM outlast.note_server_start();
-    IF most > 0 AND EXISTS (SELECT 1
-                              FROM outlast.workers AS w
-                             WHERE w.worker = claimer
-                               AND (w.lease_until > now OR up < w.lease)) THEN
+    IF most > 0 AND since IS NOT NULL THEN
         IF most_of_agent <> '{}' THEN
             -- The lanes at work, counted below, must not change before this claim ends.
             PERFORM pg_advisory_xact_lock(hashtextextended('outlast.lanes', 0));
@@ -96,6 +99,14 @@ BEGIN
                    AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
                    AND l.version <= readable
+                   AND (since = 0
+                        OR (SELECT g.at
+                              FROM outlast.log AS g
+                             WHERE g.tenant = l.tenant
+                               AND g.sid = l.sid
+                               AND g.first_offset <= l.last_arrival
+                             ORDER BY g.first_offset DESC
+                             LIMIT 1) >= since)
                  ORDER BY l.ready_at, l.lid
                  LIMIT enough
             ),
@@ -110,6 +121,14 @@ BEGIN
                    AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
                    AND l.version <= readable
+                   AND (since = 0
+                        OR (SELECT g.at
+                              FROM outlast.log AS g
+                             WHERE g.tenant = l.tenant
+                               AND g.sid = l.sid
+                               AND g.first_offset <= l.last_arrival
+                             ORDER BY g.first_offset DESC
+                             LIMIT 1) >= since)
                  ORDER BY l.ready_at
                  LIMIT enough + 1
             ),
@@ -144,6 +163,14 @@ BEGIN
                               AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                               AND (names IS NULL OR l.lane LIKE ANY (patterns))
                               AND l.version <= readable
+                              AND (since = 0
+                                   OR (SELECT g.at
+                                         FROM outlast.log AS g
+                                        WHERE g.tenant = l.tenant
+                                          AND g.sid = l.sid
+                                          AND g.first_offset <= l.last_arrival
+                                        ORDER BY g.first_offset DESC
+                                        LIMIT 1) >= since)
                             ORDER BY l.tenant, l.ready_at
                             LIMIT enough
                        ) AS l

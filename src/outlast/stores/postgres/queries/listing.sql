@@ -1,13 +1,13 @@
 -- name: session
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+       s.over, s.token, s.parent, s.lanes, NULL, outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE s.id = :session_id;
 
 -- name: sessions
 -- Ids sort by the time they were made.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
@@ -17,7 +17,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 
 -- name: sessions_of_tenant
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE s.tenant = :tenant AND s.id <> ''
    AND (:before::text IS NULL OR s.id < :before)
@@ -28,7 +28,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 
 -- name: sessions_of_parent
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
   FROM outlast.children AS c
   JOIN outlast.session_list AS s ON s.tenant = c.tenant AND s.sid = c.sid
  WHERE c.parent = :parent
@@ -42,7 +42,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 -- name: failed_sessions
 -- It is planned for every call: with few lanes that have failed, by their index.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes, outlast.now_ms()
+       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE (s.tenant, s.sid) IN (SELECT l.tenant, l.sid
                                FROM outlast.lanes AS l
@@ -161,7 +161,7 @@ SELECT s.id, s.tenant, s.agent, l.lane,
             THEN 'queued' ELSE l.status END,
        l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
        l.deaths, l.claimable_at, l.size,
-       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait::text
   FROM outlast.sessions AS s
   JOIN outlast.lanes AS l ON l.tenant = s.tenant AND l.sid = s.sid
  WHERE (:session_id::text IS NULL OR s.id = :session_id)
@@ -181,7 +181,7 @@ SELECT s.id, s.tenant, s.agent, l.lane,
             THEN 'queued' ELSE l.status END,
        l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
        l.deaths, l.claimable_at, l.size,
-       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait::text
   FROM outlast.lanes AS l
   JOIN outlast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
  WHERE l.failed_at > 0
@@ -195,6 +195,33 @@ SELECT s.id, s.tenant, s.agent, l.lane,
         OR :status = CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
                           THEN 'queued' ELSE l.status END)
    AND (:worker::text IS NULL OR l.worker = :worker)
+   AND (:after::text IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: open_lanes
+-- The first message of a lane without a turn is looked up only for those that are listed.
+SELECT s.id, s.tenant, l.lane, l.turn,
+       CASE WHEN l.turn <> '' THEN ''
+            ELSE coalesce((SELECT d.id
+                             FROM outlast.deliveries AS d
+                            WHERE d.tenant = s.tenant AND d.sid = s.sid
+                              AND d.lane = l.lane
+                              AND d.state = 'queued'
+                              AND d.kind IN ('message', 'retry')
+                            ORDER BY d.arrival
+                            LIMIT 1), '') END
+  FROM outlast.sessions AS s
+  JOIN outlast.lanes AS l ON l.tenant = s.tenant AND l.sid = s.sid
+ WHERE s.over = ''
+   AND (l.turn <> '' OR l.queued > 0)
+   AND s.created_at >= :since
+   AND (:tenant::text IS NULL OR s.tenant = :tenant AND s.id <> '')
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL
+        OR :status = CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')
+                          THEN 'queued' ELSE l.status END)
+   AND (:wait::text IS NULL OR l.wait @> to_jsonb(:wait::text))
    AND (:after::text IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
  ORDER BY s.id DESC, l.lane
  LIMIT :limit;

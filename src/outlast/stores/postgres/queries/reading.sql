@@ -43,6 +43,36 @@ SELECT least((SELECT min(ready_at)
                WHERE worker IS NULL AND ready_at IS NOT NULL
                  AND claimable_at > 0 AND claimable_at > :after));
 
+-- name: unfinished
+-- Ready lanes and those of workers that are not alive, by agent: sessions, lanes, the oldest. The last
+-- row has the server's time.
+SELECT f.agent, count(DISTINCT f.sid), count(*), min(f.ready_at)
+  FROM ((SELECT l.agent, l.sid, l.ready_at
+           FROM outlast.lanes AS l
+          WHERE l.worker IS NULL
+            AND l.ready_at IS NOT NULL
+            AND l.ready_at <= outlast.now_ms()
+            AND :agents::jsonb ? l.agent
+            AND (:lanes::jsonb IS NULL
+                 OR l.lane LIKE ANY (ARRAY(SELECT jsonb_array_elements_text(:lanes::jsonb))))
+            AND l.version <= :version
+          ORDER BY l.ready_at
+          LIMIT :limit)
+        UNION ALL
+        (SELECT l.agent, l.sid, l.ready_at
+           FROM outlast.lanes AS l
+          WHERE l.worker IS NOT NULL
+            AND NOT :living::jsonb ? l.worker
+            AND l.ready_at <= outlast.now_ms()
+            AND :agents::jsonb ? l.agent
+            AND (:lanes::jsonb IS NULL
+                 OR l.lane LIKE ANY (ARRAY(SELECT jsonb_array_elements_text(:lanes::jsonb))))
+            AND l.version <= :version
+          LIMIT :limit)) AS f
+ GROUP BY f.agent
+UNION ALL
+SELECT '', 0, 0, outlast.now_ms();
+
 -- name: effect
 SELECT scope, key, session_id, call_id, state, value
   FROM outlast.effects

@@ -25,10 +25,11 @@ SELECT pg_advisory_unlock_shared(:class, :sign);
 -- name: enlist
 INSERT INTO outlast.workers
        (worker, sign, machine, lock_name, lock_device, lock_inode, liveness_address, host, pid,
-        started_at, version, concurrency, agents, lanes, at_once, counters, lease, lease_until)
+        started_at, version, concurrency, agents, lanes, at_once, counters, lease, lease_until,
+        arrived_since)
 VALUES (:worker, :sign, :machine, :lock_name, :lock_device, :lock_inode, :liveness_address, :host,
         :pid, :started_at, :version, :concurrency, :agents, :lanes, :at_once, :counters, :lease,
-        outlast.now_ms() + :lease)
+        outlast.now_ms() + :lease, :arrived_since)
     ON CONFLICT (worker) DO UPDATE
    SET sign = excluded.sign,
        machine = excluded.machine,
@@ -47,7 +48,8 @@ VALUES (:worker, :sign, :machine, :lock_name, :lock_device, :lock_inode, :livene
        counters = excluded.counters,
        draining = false,
        lease = excluded.lease,
-       lease_until = excluded.lease_until;
+       lease_until = excluded.lease_until,
+       arrived_since = excluded.arrived_since;
 
 -- name: find_living_worker
 -- Whether a worker of this name shows its sign of life.
@@ -90,7 +92,7 @@ SELECT outlast.remove_worker(:worker, :evidence, :first_pause, :longest_pause);
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents::text,
        w.lanes::text, w.at_once::text, w.counters, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM outlast.lanes AS l WHERE l.worker = w.worker), w.draining,
-       w.liveness_address, w.machine, w.lock_name, w.lock_device, w.lock_inode,
+       w.arrived_since, w.liveness_address, w.machine, w.lock_name, w.lock_device, w.lock_inode,
        w.sign IS NOT NULL
        AND w.sign NOT IN (SELECT k.objid::bigint
                             FROM pg_locks AS k

@@ -6,7 +6,7 @@
 -- the place of a lane is how many its tenant would have at work with it. `forgotten` are lanes
 -- that this worker was given and does not know of: the answer to an earlier claim was lost.
 -- `ready_at` stays: should this worker die before its first commit, the lane is as ready as
--- it was.
+-- it was. With `arrived_since`, lanes whose last arrival is older are not given.
 WITH RECURSIVE
     owners (name) AS (
         SELECT min(worker) FROM outlast_lanes WHERE worker IS NOT NULL
@@ -48,6 +48,12 @@ WITH RECURSIVE
                                             FROM json_each(:lanes) AS pattern
                                            WHERE lane GLOB pattern.value))
            AND version <= :version
+           AND (:arrived_since = 0
+                OR (SELECT at
+                      FROM outlast_log AS g
+                     WHERE g.key BETWEEN outlast_lanes.sid << 32 AND outlast_lanes.sid << 32 | outlast_lanes.last_arrival
+                     ORDER BY g.key DESC
+                     LIMIT 1) >= :arrived_since)
          ORDER BY ready_at, lid
          LIMIT 4 * :limit + 101
     ),
@@ -84,6 +90,12 @@ WITH RECURSIVE
                                                                       FROM json_each(:lanes) AS pattern
                                                                      WHERE lane GLOB pattern.value))
                                      AND version <= :version
+                                     AND (:arrived_since = 0
+                                          OR (SELECT at
+                                                FROM outlast_log AS g
+                                               WHERE g.key BETWEEN outlast_lanes.sid << 32 AND outlast_lanes.sid << 32 | outlast_lanes.last_arrival
+                                               ORDER BY g.key DESC
+                                               LIMIT 1) >= :arrived_since)
                                    ORDER BY ready_at, lid
                                    LIMIT :limit))) AS first
     ),
@@ -109,6 +121,12 @@ WITH RECURSIVE
                                             FROM json_each(:lanes) AS pattern
                                            WHERE l.lane GLOB pattern.value))
            AND l.version <= :version
+           AND (:arrived_since = 0
+                OR (SELECT at
+                      FROM outlast_log AS g
+                     WHERE g.key BETWEEN l.sid << 32 AND l.sid << 32 | l.last_arrival
+                     ORDER BY g.key DESC
+                     LIMIT 1) >= :arrived_since)
          ORDER BY l.ready_at, l.lid
          LIMIT :limit
     ),
@@ -155,6 +173,36 @@ RETURNING (SELECT id FROM outlast_sessions AS s WHERE s.sid = outlast_lanes.sid)
              FROM outlast_permits AS p
             WHERE p.lid = outlast_lanes.lid),
           coalesce(ready_at, 0), lid;
+
+-- name: unfinished
+-- Ready lanes and those of workers that are not alive, by agent: sessions, lanes, the oldest.
+WITH found (agent, sid, ready_at) AS (
+    SELECT * FROM (SELECT agent, sid, ready_at
+                     FROM outlast_lanes
+                    WHERE worker IS NULL
+                      AND ready_at IS NOT NULL
+                      AND ready_at <= :now
+                      AND agent IN (SELECT value FROM json_each(:agents))
+                      AND (:lanes IS NULL OR EXISTS (SELECT 1
+                                                       FROM json_each(:lanes) AS pattern
+                                                      WHERE lane GLOB pattern.value))
+                      AND version <= :version
+                    ORDER BY ready_at
+                    LIMIT :limit)
+    UNION ALL
+    SELECT * FROM (SELECT agent, sid, ready_at
+                     FROM outlast_lanes
+                    WHERE worker IS NOT NULL
+                      AND worker NOT IN (SELECT value FROM json_each(:living))
+                      AND ready_at <= :now
+                      AND agent IN (SELECT value FROM json_each(:agents))
+                      AND (:lanes IS NULL OR EXISTS (SELECT 1
+                                                       FROM json_each(:lanes) AS pattern
+                                                      WHERE lane GLOB pattern.value))
+                      AND version <= :version
+                    LIMIT :limit)
+)
+SELECT agent, count(DISTINCT sid), count(*), min(ready_at) FROM found GROUP BY agent;
 
 -- name: arrived
 -- Of JSON triples of session, lane and offset: the lanes that something arrived for since.

@@ -44,17 +44,34 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
 -- name: lanes_of_session
 SELECT lane, iif(queued AND (status = 'idle' OR failure_turn <> ''), 'queued', status), turn,
        coalesce(worker, ''), fence, ready_at, queued, deaths, claimable_at, size,
-       failure_code, failure_message, failed_at, failure_turn
+       failure_code, failure_message, failed_at, failure_turn, wait
   FROM outlast_lanes
  WHERE sid = :sid
  ORDER BY lid;
+
+-- name: lanes_of_listed_session
+-- A session may have very many. The lane that failed last is always among those that are listed.
+SELECT lane, status, turn, worker, fence, ready_at, queued, deaths, claimable_at, size,
+       failure_code, failure_message, failed_at, failure_turn, wait
+  FROM (SELECT lid, lane,
+               iif(queued AND (status = 'idle' OR failure_turn <> ''), 'queued', status) AS status,
+               turn, coalesce(worker, '') AS worker, fence, ready_at, queued, deaths, claimable_at,
+               size, failure_code, failure_message, failed_at, failure_turn, wait
+          FROM outlast_lanes
+         WHERE sid = :sid
+         ORDER BY failed_at DESC, lid
+         LIMIT :most)
+ ORDER BY lid;
+
+-- name: count_lanes
+SELECT count(*) FROM outlast_lanes WHERE sid = :sid;
 
 -- name: lanes
 SELECT s.id, s.tenant, s.agent, l.lane,
        iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
        l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
        l.deaths, l.claimable_at, l.size,
-       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait
   FROM outlast_sessions AS s
   JOIN outlast_lanes AS l ON l.sid = s.sid
  WHERE (:session_id IS NULL OR s.id = :session_id)
@@ -90,7 +107,7 @@ SELECT s.id, s.tenant, s.agent, l.lane,
        iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
        l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
        l.deaths, l.claimable_at, l.size,
-       l.failure_code, l.failure_message, l.failed_at, l.failure_turn
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait
   FROM outlast_lanes AS l
  CROSS JOIN outlast_sessions AS s ON s.sid = l.sid
  WHERE l.failed_at > 0
@@ -102,6 +119,33 @@ SELECT s.id, s.tenant, s.agent, l.lane,
    AND (:agent IS NULL OR s.agent = :agent)
    AND (:status IS NULL OR state = :status)
    AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: open_lanes
+-- The first message of a lane without a turn is looked up only for those that are listed.
+SELECT s.id, s.tenant, l.lane, l.turn,
+       iif(l.turn <> '', '',
+           coalesce((SELECT d.id
+                       FROM outlast_deliveries AS d
+                      WHERE d.key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295
+                        AND coalesce(d.lane, 'main') = l.lane
+                        AND d.state = 'queued'
+                        AND d.kind IN ('message', 'retry')
+                      ORDER BY d.key
+                      LIMIT 1), ''))
+  FROM outlast_sessions AS s
+  JOIN outlast_lanes AS l ON l.sid = s.sid
+ WHERE s.over = ''
+   AND (l.turn <> '' OR l.queued)
+   AND s.created_at >= :since
+   AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL
+        OR :status = iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''),
+                         'queued', l.status))
+   AND (:wait IS NULL OR EXISTS (SELECT 1 FROM json_each(l.wait) AS w WHERE w.value = :wait))
    AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
  ORDER BY s.id DESC, l.lane
  LIMIT :limit;

@@ -1,9 +1,12 @@
 -- name: enlist
 INSERT OR REPLACE INTO outlast_workers
     (worker, machine, host, pid, started_at, version, lease, lease_until,
-     concurrency, agents, lanes, at_once, counters)
+     concurrency, agents, lanes, at_once, counters, arrived_since)
 VALUES (:worker, :machine, :host, :pid, :started_at, :version, :lease, :now + :lease,
-        :concurrency, :agents, :lanes, :at_once, :counters);
+        :concurrency, :agents, :lanes, :at_once, :counters, :arrived_since);
+
+-- name: arrived_since
+SELECT arrived_since FROM outlast_workers WHERE worker = :worker;
 
 -- name: find_lease
 SELECT draining, lease_until FROM outlast_workers WHERE worker = :worker;
@@ -35,7 +38,7 @@ UPDATE outlast_lanes
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents, w.lanes,
        w.at_once, w.counters, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM outlast_lanes AS l WHERE l.worker = w.worker),
-       w.draining
+       w.draining, w.arrived_since
   FROM outlast_workers AS w
  WHERE w.lease_until > :now
  ORDER BY w.started_at, w.worker;

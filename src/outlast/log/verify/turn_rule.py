@@ -1,0 +1,47 @@
+"""What must be so where feedback was given, or the end of a turn was checked. See `rule.py`."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from outlast.core import record as r
+from outlast.core.lane import Lane
+
+Feedback = r.FeedbackGiven | r.FeedbackSkipped
+Check = r.CompletionAccepted | r.CompletionRefused
+
+
+def names_answered_step(lane: Lane, e: Feedback | Check) -> Iterator[tuple[str, str]]:
+    """Both come when the step has its answer, and all of its calls have their outcome."""
+    turn = lane.turn
+    if turn is None or (e.turn, e.step) != (turn.id, turn.step):
+        known = f"step {turn.step} of {turn.id}" if turn else "none"
+        yield "UNKNOWN_STEP", f"the open step is {known}, and this is step {e.step} of {e.turn}"
+    elif not turn.answer:
+        yield "NOT_ANSWERED", f"rules look at step {e.step} of {e.turn} before the model answered"
+    elif left := [call.call_id for call in turn.calls.values() if not call.is_done]:
+        yield "CALL_LEFT_OPEN", f"rules look at {e.turn} without an outcome of {', '.join(left)}"
+
+
+def feedback_is_heard(lane: Lane, e: Feedback) -> Iterator[tuple[str, str]]:
+    yield from names_answered_step(lane, e)
+    if lane.turn and e.name in lane.turn.heard:
+        yield "HEARD_TWICE", f"the feedback {e.name} had its say in step {e.step} already"
+
+
+def completion_is_checked(lane: Lane, e: Check) -> Iterator[tuple[str, str]]:
+    yield from names_answered_step(lane, e)
+    if lane.turn is None:
+        return
+    if lane.turn.completion:
+        yield "CHECKED_TWICE", f"the answer of step {e.step} was {lane.turn.completion} already"
+    due = lane.turn.refusals + 1
+    if isinstance(e, r.CompletionRefused) and e.number != due:
+        yield "WRONG_COUNT", f"refusal {e.number} of {e.turn} stands where {due} is due"
+
+
+TURN_RULES: dict[type, Callable[[Lane, Any], Iterator[tuple[str, str]]]] = {
+    r.FeedbackGiven: feedback_is_heard,
+    r.FeedbackSkipped: feedback_is_heard,
+    r.CompletionAccepted: completion_is_checked,
+    r.CompletionRefused: completion_is_checked,
+}

@@ -1,0 +1,310 @@
+"""What a session waits for, as one answer, and how a process that waits for it is told.
+
+Reads the folds of a session's lanes and of its children's. Knows nothing of surfaces: the handle,
+the server and the client ask, and `OutageNotices` writes what they hear to the log of the process.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from outlast.core.breaker import is_line
+from outlast.core.instant import date_of, rfc3339
+from outlast.core.lane import PROVIDER, Lane
+from outlast.core.record import Failure
+from outlast.core.visible import visible_line
+from outlast.log.breaker import list_breakers
+from outlast.log.explain import read_state
+from outlast.log.explain.owner import serves
+from outlast.log_context import get_logger
+from outlast.session.rest import is_ready
+from outlast.store import LaneInfo, SessionInfo, Store
+
+log = get_logger("outlast.session")
+
+WaitKind = Literal[
+    "provider",
+    "request",
+    "authorization",
+    "limit",
+    "key",
+    "callback",
+    "timer",
+    "children",
+    "worker",
+]
+"""What is waited for, in the words of `session.waiting`; `worker`: one that takes the lane up."""
+
+KINDS: tuple[WaitKind, ...] = get_args(WaitKind)
+"""Of several, the first is told: what somebody can do something about, then what ends by itself."""
+
+CHILDREN = "children"
+MOST_LANES = 100
+MOST_CHILDREN = 100
+DEEPEST = 5
+"""How many lanes, children and levels of these are looked at."""
+
+
+class WaitingFor(Struct, frozen=True, kw_only=True, gc=False):
+    """What a session waits for: its own wait, or that of a child which it waits for.
+
+    `session_id`, `agent` and `lane` say whose. `since` is when it began; for a provider that is its
+    first failure, and `error` its last, with a `hint` of what to mend. `next_try_at` is when the
+    provider is asked again, by this session or by one before it in line, or when a wait goes on by
+    itself; None: that is under way, or something has to come first. `blocked`: it does not pass by
+    itself, somebody has to mend it.
+    """
+
+    kind: WaitKind
+    session_id: str
+    agent: str
+    lane: str
+    since: datetime | None = None
+    next_try_at: datetime | None = None
+    error: Failure | None = None
+    blocked: bool = False
+
+
+async def read_waiting(
+    store: Store, info: SessionInfo, lane: str | None = None
+) -> WaitingFor | None:
+    """Return what a session waits for, or one lane of it; None if it is at work or idle."""
+    found = [wait async for wait in waits_of(store, info, lane)]
+    return first_of(found)
+
+
+async def waits_of(
+    store: Store, info: SessionInfo, lane: str | None = None, depth: int = 0
+) -> AsyncIterator[WaitingFor]:
+    ours = [each for each in info.lanes if lane in (None, each.lane) and not info.over]
+    for each in [each for each in ours if each.turn or each.queued][:MOST_LANES]:
+        state = await read_state(store, info.session_id, each.lane)
+        outage = await provider_wait(store, info, each, state)
+        for wait in [outage] if outage else lane_waits(info, each, state):
+            inner = None
+            if wait.kind == CHILDREN and depth < DEEPEST:
+                inner = await child_wait(store, info, depth + 1)
+            yield inner or wait
+
+
+async def child_wait(store: Store, info: SessionInfo, depth: int) -> WaitingFor | None:
+    """Return what the children of a session wait for, if one of them does."""
+    found: list[WaitingFor] = []
+    for status in ("sleeping", "waiting"):
+        for child in await children_of(store, info, status):
+            found += [wait async for wait in waits_of(store, child, depth=depth)]
+    return first_of(found)
+
+
+async def children_of(store: Store, info: SessionInfo, status: str) -> Sequence[SessionInfo]:
+    return await store.listing.sessions(
+        tenant=info.tenant, parent=info.session_id, status=status, limit=MOST_CHILDREN
+    )
+
+
+def first_of(waits: Sequence[WaitingFor]) -> WaitingFor | None:
+    order = {kind: number for number, kind in enumerate(KINDS)}
+    return min(waits, key=lambda wait: (order[wait.kind], *age(wait)), default=None)
+
+
+def age(wait: WaitingFor) -> tuple[datetime, str]:
+    """Order waits, the longest first."""
+    return wait.since or datetime.max.replace(tzinfo=UTC), wait.session_id
+
+
+def lane_waits(info: SessionInfo, lane: LaneInfo, state: Lane) -> list[WaitingFor]:
+    """Return what a lane waits for but its provider; nothing, while a worker is at it."""
+    if lane.worker:
+        return []
+    if not (state.turn and state.waiting) or is_ready(lane, info.seen_at):
+        return [wait_of("worker", info, lane, since=lane.ready_at)] if lane.ready_at else []
+    since = date_of(state.turn.since)
+    return [
+        wait_of(kind, info, lane, since=since, next_try_at=lane.ready_at)
+        for kind in KINDS
+        if kind in state.waiting
+    ]
+
+
+async def provider_wait(
+    store: Store, info: SessionInfo, lane: LaneInfo, state: Lane
+) -> WaitingFor | None:
+    """Return a lane's wait for its provider, also while that is being asked again."""
+    outage, model = state.outage, state.turn.model if state.turn else None
+    if outage is None or model is None or not model.parked:
+        return None
+    next_try = date_of(model.not_before or await next_probe(store, info.session_id, lane.lane))
+    is_ahead = info.seen_at is None or next_try > info.seen_at
+    return wait_of(
+        PROVIDER,
+        info,
+        lane,
+        since=date_of(outage.since),
+        next_try_at=next_try if is_ahead else None,
+        error=outage.error,
+        blocked=outage.blocked,
+    )
+
+
+async def next_probe(store: Store, session_id: str, lane: str) -> int:
+    """Return when the first in line asks the provider that a lane stands in line for; 0: now."""
+    permits = await store.limit.permits(session_id)
+    lines = {each.name for each in permits if each.lane == lane and is_line(each.name)}
+    breakers = await list_breakers(store) if lines else []
+    return next((each.next_at for each in breakers if each.provider.name in lines), 0)
+
+
+def wait_of(kind: WaitKind, info: SessionInfo, lane: LaneInfo, **facts: object) -> WaitingFor:
+    return WaitingFor(
+        kind=kind,
+        session_id=info.session_id,
+        agent=info.agent,
+        lane=lane.lane,
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+# While a process waits
+
+
+class IdleWorkerCheck:
+    """Looks for workers once, when a lane of the session is ready and has no owner."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._has_looked = False
+
+    async def look(self, info: SessionInfo) -> None:
+        ready = [lane for lane in info.lanes if is_ready(lane, info.seen_at) and not lane.worker]
+        if self._has_looked or not ready:
+            return
+        self._has_looked = True
+        workers = await self._store.work.workers()
+        if not any(serves(worker, lane) for worker in workers for lane in ready):
+            log.warning(
+                "no worker serves this session; it is waited for until one does",
+                extra={"session": info.session_id, "agent": info.agent, "workers": len(workers)},
+            )
+
+
+class OutageWatch:
+    """Looks for lanes of a session, and of its children, that wait for a provider.
+
+    What a look costs beyond the session's row, which is given: nothing, unless a lane rests for
+    its provider (one read as that begins) or for its children (one query for all of them).
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, str], WaitingFor] = {}
+
+    async def look(self, info: SessionInfo) -> tuple[WaitingFor, ...]:
+        """Return the waits for a provider that there are now, the longest first."""
+        found: dict[tuple[str, str], WaitingFor] = {}
+        async for session, lane in self._suspects(info, 0):
+            key = session.session_id, lane.lane
+            wait = self._known.get(key)
+            if wait is None or PROVIDER not in lane.wait:
+                state = await read_state(self._store, *key)
+                wait = await provider_wait(self._store, session, lane, state)
+            if wait:
+                found[key] = wait
+        self._known = found
+        return tuple(sorted(found.values(), key=age))
+
+    async def _suspects(
+        self, info: SessionInfo, depth: int
+    ) -> AsyncIterator[tuple[SessionInfo, LaneInfo]]:
+        for lane in () if info.over else info.lanes:
+            # A lane whose worker asks the provider again sleeps on, and is listed with no wait.
+            if PROVIDER in lane.wait or (lane.worker and lane.status == "sleeping"):
+                yield info, lane
+        if depth < DEEPEST and any(CHILDREN in lane.wait for lane in info.lanes):
+            for child in await children_of(self._store, info, "sleeping"):
+                async for found in self._suspects(child, depth + 1):
+                    yield found
+
+
+def code_of(outages: Sequence[WaitingFor]) -> str:
+    """Return the code of the error for which a provider is waited for; empty, if none is."""
+    error = outages[0].error if outages else None
+    return error.code if error else ""
+
+
+class OutageNotices:
+    """Tells the log of this process once that a session waits for a provider, and when it goes on.
+
+    Several children with the same trouble are one warning: it is told by agent and error code.
+    """
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._told: set[tuple[str, str]] = set()
+
+    @property
+    def are_open(self) -> bool:
+        """Whether an outage was told, and not its end."""
+        return bool(self._told)
+
+    def tell(self, outages: Sequence[WaitingFor]) -> None:
+        """Log what is new since the last time."""
+        for wait in outages:
+            key = wait.agent, wait.error.code if wait.error else ""
+            if key not in self._told:
+                self._told.add(key)
+                log.warning("%s", sentence(wait, self._session_id), extra=facts(wait))
+        if self._told and not outages:
+            self._told.clear()
+            extra = {"session": self._session_id}
+            log.info("session %s waits for no provider any more", self._session_id, extra=extra)
+
+
+def facts(wait: WaitingFor) -> dict[str, object]:
+    return {
+        "session": wait.session_id,
+        "agent": wait.agent,
+        "lane": wait.lane,
+        "code": wait.error.code if wait.error else "",
+    }
+
+
+def sentence(wait: WaitingFor, session_id: str = "") -> str:
+    """Return a wait in words, with whose it is; nothing in it can pass for a line of its own."""
+    whose = f"session {wait.session_id} (agent {wait.agent})"
+    if session_id and session_id != wait.session_id:
+        whose = f"session {session_id} waits for its child {wait.session_id} (agent {wait.agent}),"
+        return visible_line(f"{whose} which waits for {in_words(wait)}")
+    return visible_line(f"{whose} waits for {in_words(wait)}")
+
+
+WORDS: dict[WaitKind, str] = {
+    "provider": "its provider",
+    "request": "an answer to what it has asked",
+    "authorization": "somebody to sign in",
+    "limit": "a place under a limit",
+    "key": "a call that has its idempotency key",
+    "callback": "a call from outside",
+    "timer": "a timer",
+    "children": "its children",
+    "worker": "a worker that takes it up",
+}
+
+
+def in_words(wait: WaitingFor) -> str:
+    """Return what is waited for, with error, since when, and when it goes on or is tried."""
+    words = [WORDS[wait.kind]]
+    if wait.since:
+        words.append(f"since {rfc3339(wait.since)}")
+    text = " ".join(words)
+    if wait.error:
+        text += f": {wait.error.code}: {wait.error.message}"
+    if wait.next_try_at:
+        verb = "it is tried again at" if wait.kind == PROVIDER else "until"
+        text += f"; {verb} {rfc3339(wait.next_try_at)}"
+    elif wait.kind == PROVIDER:
+        text += "; it is tried again soon"
+    if wait.error and wait.error.hint:
+        text += f"; to mend it: {wait.error.hint}"
+    return text
