@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from outlast import Agent, Outlast, RemoteAgent
+from outlast import Agent, Outlast, RemoteAgent, ask_question
 from outlast.testing import ScriptedModel, call, say
 
-pricing = Agent("pricing", ScriptedModel([say("17 crowns, until Friday.")]), ask_question=True)
+pricing = Agent("pricing", ScriptedModel([say("17 crowns, until Friday.")]), tools=[ask_question])
 
 
 def shop(url: str) -> Agent:

@@ -12,7 +12,7 @@ from outlast.agents.runtime.branch import FirstResult
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
 from outlast.agents.runtime.context import Answer, Context, InstructionContext
 from outlast.agents.subscription import Subscription
-from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, tool
+from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, ask_question, tool
 from outlast.app import Outlast
 from outlast.core.event import Event
 from outlast.core.message import File, Image, Text
@@ -84,6 +84,7 @@ __all__ = [
     "Webhook",
     "WebhookSettings",
     "WorkerSettings",
+    "ask_question",
     "tool",
 ]
 

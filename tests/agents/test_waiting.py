@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 from scene import Watched, agent, at_standstill, results_of, running, the, types_of, until
 
-from outlast import Agent, Context, Limits, Option, Outlast, OutlastError, Request, Session, tool
+from outlast import (
+    Agent,
+    Context,
+    Limits,
+    Option,
+    Outlast,
+    OutlastError,
+    Request,
+    Session,
+    ask_question,
+    tool,
+)
 from outlast.core.instant import date_of
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedReply, call, calls, say
@@ -329,7 +340,7 @@ async def test_without_anybody_to_ask_a_call_that_needs_approval_is_denied() -> 
 
 async def test_the_model_is_offered_to_ask_only_where_somebody_can_be_asked() -> None:
     model = Watched([say("done"), say("done")])
-    async with running(Agent("a", model, ask_question=True)) as app:
+    async with running(Agent("a", model, tools=[ask_question])) as app:
         await (await app.start("a", "go")).wait()
         await (await app.start("a", "go", capabilities={"request_input": False})).wait()
 
@@ -339,7 +350,7 @@ async def test_the_model_is_offered_to_ask_only_where_somebody_can_be_asked() ->
 
 async def test_without_anybody_to_ask_a_question_of_a_tool_fails_it() -> None:
     script = [call("ask_question", question="Which?"), say("sorry")]
-    async with running(agent(script, ask_question=True)) as app:
+    async with running(agent(script, tools=[ask_question])) as app:
         session = await app.start("a", "go", capabilities={"request_input": False})
         await session.wait()
 
@@ -351,7 +362,7 @@ async def test_without_anybody_to_ask_a_question_of_a_tool_fails_it() -> None:
 
 async def test_the_model_may_ask_the_human_a_question() -> None:
     script = [call("ask_question", question="Which?", options=["tea", "cup"]), say("tea it is")]
-    async with running(agent(script, ask_question=True)) as app:
+    async with running(agent(script, tools=[ask_question])) as app:
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests
         assert (request.kind, request.prompt) == ("question", "Which?")
@@ -364,7 +375,7 @@ async def test_the_model_may_ask_the_human_a_question() -> None:
 
 async def test_a_question_may_be_answered_in_ones_own_words() -> None:
     script = [call("ask_question", question="Which?", options=["tea"]), say("done")]
-    async with running(agent(script, ask_question=True)) as app:
+    async with running(agent(script, tools=[ask_question])) as app:
         session = await app.start("a", "go")
         [request] = (await session.wait()).requests
         await session.answer(request.request_id, text="coffee")

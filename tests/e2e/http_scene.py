@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from outlast import Agent, Context, Outlast, WorkerSettings, tool
+from outlast import Agent, Context, Outlast, WorkerSettings, ask_question, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
 from outlast.server import ServerSettings
@@ -84,8 +84,7 @@ def follow(request: ModelRequest) -> ScriptedReply:
 teller: Agent[Any, Any] = Agent(
     "teller",
     ScriptedModel(follow),
-    tools=[refund, order_from_bank, wait_for_ever],
-    ask_question=True,
+    tools=[refund, order_from_bank, wait_for_ever, ask_question],
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from outlast import Agent, Context, Outlast, WorkerSettings, tool
+from outlast import Agent, Context, Outlast, WorkerSettings, ask_question, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
@@ -82,8 +82,7 @@ def follow(request: ModelRequest) -> ScriptedReply:
 support = Agent(
     "support",
     ScriptedModel(follow),
-    tools=[find_order, refund, note, wait_for_ever, read_book],
-    ask_question=True,
+    tools=[find_order, refund, note, wait_for_ever, read_book, ask_question],
 )
 FAST = WorkerSettings(poll=0.05, watch=0.1, grace=0.1, stop_grace=0.1, flush=0.0)
 app = Outlast(agents=[support], worker=FAST)

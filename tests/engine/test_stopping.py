@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scene import Watched, agent, results_of, running, the, types_of, until
 
-from outlast import Agent, Context, DedupeKey, OutlastError, Token, ToolError, tool
+from outlast import Agent, Context, DedupeKey, OutlastError, Token, ToolError, ask_question, tool
 from outlast.core.record import StateChanged
 from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
@@ -169,7 +169,7 @@ async def test_a_cancel_leaves_a_call_that_is_to_be_tried_again_as_it_failed() -
 
 async def test_a_question_that_was_cancelled_can_be_asked_again() -> None:
     asks = call("ask_question", question="Which colour?")
-    async with running(agent([asks, asks], ask_question=True)) as app:
+    async with running(agent([asks, asks], tools=[ask_question])) as app:
         session = await app.start("a", "go")
         await session.wait()
         await session.cancel()

@@ -40,8 +40,9 @@ class Agent(Generic[Deps, Out]):
     `model` is a pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model, or any
     ModelClient; or a list of these, the preferred one first: where one cannot be had, the turn goes
     on with the next. `instructions` may be a function of a context with `session` and `deps`.
-    With `output_type` the final answer is a value of that type. `ask_question` gives the model
-    a tool to ask the human. `on_busy` says what a message does that arrives during a turn.
+    With `output_type` the final answer is a value of that type. A model that has the tool
+    `outlast.ask_question` can ask the human. `on_busy` says what a message does that arrives during
+    a turn.
     `rules` are policies about tool calls, feedback for the model and checks before a turn may end
     (`outlast.rules`).
     """
@@ -56,7 +57,6 @@ class Agent(Generic[Deps, Out]):
         output_type: type[Out] | None = None,
         description: str = "",
         subagents: Sequence[AskableAgent] = (),
-        ask_question: bool = False,
         on_busy: OnBusy = "queue",
         subscriptions: Sequence[Subscription] = (),
         rules: Sequence[Rule] = (),
@@ -66,7 +66,7 @@ class Agent(Generic[Deps, Out]):
         model_options = group_of(ModelOptions, "model_options", model_options)
         limits = group_of(Limits, "limits", limits)
         self.name = checked_name(name)
-        self.tools = collect(name, tools, tools_of(name, subagents), ask_question)
+        self.tools = collect(name, tools, tools_of(name, subagents))
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)

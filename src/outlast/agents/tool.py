@@ -18,6 +18,7 @@ from outlast.core.instant import Span
 from outlast.core.limit import Bound
 from outlast.core.name import storable_key
 from outlast.core.policy import OnExpiry, ToolPolicy
+from outlast.core.record import Option
 from outlast.core.setting import count_of, one_of, seconds_of
 from outlast.errors import InvalidDefinition
 
@@ -287,3 +288,16 @@ def tool(function: Function | None = None, /, **options: Any) -> Any:
     if function is not None:
         return Tool(function)
     return lambda function: Tool(function, **options)
+
+
+@tool(readonly=True)
+async def ask_question(ctx: Context[Any], question: str, options: list[str] | None = None) -> str:
+    """Ask the human a question and wait for the answer.
+
+    Args:
+        question: What you want to know.
+        options: Answers to choose from, if there are only a few.
+    """
+    # The model reads this docstring. Where no human can be asked, it is not offered the tool.
+    answer = await ctx.ask(question, [Option(o, o) for o in options or ()])
+    return answer.text or answer.option

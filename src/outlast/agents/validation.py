@@ -9,11 +9,9 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from outlast.agents.model.client import ToolSpec
-from outlast.agents.runtime.context import Context
 from outlast.agents.schema import no_schema
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
-from outlast.core.record import Option
 from outlast.errors import InvalidDefinition
 
 OUTPUT_TOOL = "final_result"
@@ -31,12 +29,10 @@ def checked_name(name: Any) -> str:
 
 
 def collect(
-    agent: str, tools: Sequence[Tool | Function], others: Sequence[Tool], ask: bool
+    agent: str, tools: Sequence[Tool | Function], others: Sequence[Tool]
 ) -> dict[str, Tool]:
-    """Return tools by name, those by which others are asked too; with `ask`, also the human."""
+    """Return tools by name, with those by which other agents are asked."""
     given: list[Tool | Function] = [*several(agent, "tools", tools), *others]
-    if ask:
-        given.append(Tool(ask_question, readonly=True))
     found: dict[str, Tool] = {}
     for item in given:
         made = item if isinstance(item, Tool) else Tool(item)
@@ -161,14 +157,3 @@ def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscri
             agent=agent,
         )
     return tuple(given)
-
-
-async def ask_question(ctx: Context[Any], question: str, options: list[str] | None = None) -> str:
-    """Ask the human a question and wait for the answer.
-
-    Args:
-        question: What you want to know.
-        options: Answers to choose from, if there are only a few.
-    """
-    answer = await ctx.ask(question, [Option(o, o) for o in options or ()])
-    return answer.text or answer.option

@@ -33,7 +33,8 @@ from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import TypeMismatch, answered, fitted, from_json, to_json
 from outlast.agents.runtime.rule_run import RuleRunner
 from outlast.agents.runtime.tool_call import backoff, dedupe_of, failure_of
-from outlast.agents.validation import OUTPUT_TOOL, ask_question
+from outlast.agents.tool import ask_question
+from outlast.agents.validation import OUTPUT_TOOL
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.action import CallModel
@@ -134,7 +135,7 @@ class ModelCaller:
         self.bounds_of_call = model_bounds(agent, self.model.name, starts_turn=False)
         self.bounds_of_turn = model_bounds(agent, self.model.name, starts_turn=True)
         self._specs_unasked = tuple(
-            tool.spec for tool in agent.tools.values() if tool.function is not ask_question
+            tool.spec for tool in agent.tools.values() if tool is not ask_question
         )
 
     @property
