@@ -22,7 +22,7 @@ def known() -> Mapping[str, object]:
 
 def enter(**ids: object) -> None:
     """Add ids, for the rest of the current task and all that it begins."""
-    _known.set({**known(), **ids})
+    _known.set({**_known.get(_NOTHING), **ids})
 
 
 class KnownIds(logging.Filter):

@@ -111,6 +111,7 @@ class Tool(Generic[P, R]):
         self.timeout = seconds_of(f"the timeout of {self.name}", timeout)
         self.mutex = mutex
         self.limit = checked_limit(f"the limit of {self.name}", limit)
+        self.has_resources = reads is not None or writes is not None
         self.reads = self._resources("reads", reads)
         self.writes = self._resources("writes", writes)
         self.approvers = asked.approvers

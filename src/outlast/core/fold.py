@@ -37,7 +37,7 @@ from outlast.core.lane import (
 )
 from outlast.core.message import ToolCall
 from outlast.core.record import AnyRecord, Entry, Tokens
-from outlast.core.rule import LANE_RULES, TURN_RULES, new_step, with_outcome
+from outlast.core.rule import LANE_RULES, TURN_RULES
 
 Step = Callable[[Lane, Any], Lane]
 
@@ -214,8 +214,17 @@ def turn_stopping(turn: Turn, e: r.TurnStopping) -> Turn:
 
 
 def step_started(turn: Turn, e: r.StepStarted) -> Turn:
-    turn = replace(turn, step=e.step, model=None, answer="", calls={}, misfit=False)
-    return new_step(turn)
+    # Rules are asked anew in another step: who is due, and whether the turn may end.
+    return replace(
+        turn,
+        step=e.step,
+        model=None,
+        answer="",
+        calls={},
+        misfit=False,
+        heard=(),
+        completion="",
+    )
 
 
 def step_failed(turn: Turn, e: r.StepFailed) -> Turn:
@@ -437,6 +446,12 @@ def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
 
 def tool_woken(turn: Turn, e: r.ToolWoken) -> Turn:
     return turn.with_call(e.call_id, status="woken", woken_by=e.name)
+
+
+def with_outcome(turn: Turn, call_id: str, **changes: object) -> Turn:
+    """Return the turn with one more tool call that is done; a typed answer is none."""
+    turn = turn.with_call(call_id, status="done", **changes)
+    return turn if turn.calls[call_id].output else replace(turn, ended=turn.ended + 1)
 
 
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:

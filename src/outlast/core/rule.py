@@ -53,19 +53,6 @@ def completion_refused(turn: Turn) -> Failure:
 # The fold
 
 
-def with_outcome(turn: Turn, call_id: str, **changes: object) -> Turn:
-    """Return the turn with one more tool call that is done; a typed answer is none."""
-    turn = turn.with_call(call_id, status="done", **changes)
-    return turn if turn.calls[call_id].output else replace(turn, ended=turn.ended + 1)
-
-
-def new_step(turn: Turn) -> Turn:
-    """Ask anew, in another step, who is due and whether the turn may end."""
-    if not (turn.heard or turn.completion):
-        return turn
-    return replace(turn, heard=(), completion="")
-
-
 def feedback_heard(lane: Lane, e: r.FeedbackGiven | r.FeedbackSkipped) -> Lane:
     assert lane.turn is not None
     turn = lane.turn

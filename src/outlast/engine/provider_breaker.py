@@ -102,7 +102,7 @@ class ProviderBreakers:
 
         A call that `has_others` to ask goes on with those instead of standing in line.
         """
-        if provider is None or provider.name not in self._known:
+        if not self._known or provider is None or provider.name not in self._known:
             return None
         breaker = await self.look(provider)
         if breaker is None or breaker.state != "open":
@@ -122,7 +122,9 @@ class ProviderBreakers:
         """Say whether a result tells something new of a provider. Most do not."""
         if provider is None:
             return False
-        return isinstance(result, ModelFailed) or provider.name in self._known
+        if isinstance(result, ModelFailed):
+            return True
+        return bool(self._known) and provider.name in self._known
 
     async def note(
         self,

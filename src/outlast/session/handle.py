@@ -40,7 +40,6 @@ from outlast.session.answer import check_answer, check_approver, checked_args
 from outlast.session.inbox import ANYBODY, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
-from outlast.session.rest import is_at_rest, needs_somebody
 from outlast.session.result import Result, ResultStatus
 from outlast.session.retry import check_retry_failed, retry_if_failed
 from outlast.session.state import SliceQuery
@@ -50,6 +49,8 @@ from outlast.session.waiting import (
     OutageWatch,
     WaitingFor,
     code_of,
+    is_at_rest,
+    needs_somebody,
     read_waiting,
 )
 from outlast.store import AdmissionReceipt as StoreReceipt

@@ -1,4 +1,4 @@
-"""What a session waits for, as one answer, and how a process that waits for it is told.
+"""What a session waits for, as one answer, when it rests, and how a process that waits is told.
 
 Reads the folds of a session's lanes and of its children's. Knows nothing of surfaces: the handle,
 the server and the client ask, and `OutageNotices` writes what they hear to the log of the process.
@@ -19,7 +19,6 @@ from outlast.log.breaker import list_breakers
 from outlast.log.explain import read_state
 from outlast.log.explain.owner import serves
 from outlast.log_context import get_logger
-from outlast.session.rest import is_ready
 from outlast.store import LaneInfo, SessionInfo, Store
 
 log = get_logger("outlast.session")
@@ -45,6 +44,9 @@ MOST_LANES = 100
 MOST_CHILDREN = 100
 DEEPEST = 5
 """How many lanes, children and levels of these are looked at."""
+
+IN_A_TURN = frozenset({"running", "sleeping"})
+AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
 
 
 class WaitingFor(Struct, frozen=True, kw_only=True, gc=False):
@@ -308,3 +310,33 @@ def in_words(wait: WaitingFor) -> str:
     if wait.error and wait.error.hint:
         text += f"; to mend it: {wait.error.hint}"
     return text
+
+
+# When a session rests: nothing moves in it before something arrives
+
+
+def is_at_rest(info: SessionInfo) -> bool:
+    """Say whether nothing of the session is queued, ready or running."""
+    return all(rests(lane, info.seen_at) for lane in info.lanes)
+
+
+def needs_somebody(info: SessionInfo, name: str) -> bool:
+    """Say whether a lane rests in a turn that needs a human, while others work.
+
+    A message that another lane is about to take may end the whole session.
+    """
+    own = [lane for lane in info.lanes if lane.lane == name]
+    others = [lane for lane in info.lanes if lane.lane != name and lane.status not in IN_A_TURN]
+    is_waiting = any(lane.status == "waiting" for lane in own)
+    return is_waiting and all(rests(lane, info.seen_at) for lane in (*own, *others))
+
+
+def rests(lane: LaneInfo, now: datetime | None) -> bool:
+    # Messages behind a turn that needs a human do not move until it does.
+    queued = lane.queued and lane.status != "waiting"
+    return lane.status in AT_REST and not (lane.worker or queued or is_ready(lane, now))
+
+
+def is_ready(lane: LaneInfo, now: datetime | None) -> bool:
+    """Say whether a worker could go on with a lane."""
+    return lane.ready_at is not None and (now is None or lane.ready_at <= now)

@@ -66,16 +66,8 @@ class LocalStoreClock:
     """The clock of a store whose time is this machine's wall clock, by definition."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def earliest(self) -> int:
-        return self._clock.now()
-
-    def latest(self) -> int:
-        return self._clock.now()
-
-    def date(self) -> int:
-        return self._clock.now()
+        # Nothing is in doubt, so all three are one; a step asks eight times.
+        self.earliest = self.latest = self.date = clock.now
 
 
 class ClockBounds(Struct, frozen=True, gc=False):

@@ -26,7 +26,6 @@ from outlast.core.action import CallModel, CheckCompletion, GiveFeedback, Start
 from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
-from outlast.core.policy import Policy
 from outlast.core.record import IdempotencyKey, StateChanged
 from outlast.core.request import requesters
 from outlast.core.result import (
@@ -62,6 +61,7 @@ class AgentExecutor:
         environment: Environment = ALONE,
         watch: LoopWatch | None = None,
     ) -> None:
+        self.policy = agent.policy
         self._agent = agent
         self._environment = environment
         self._threads = threads
@@ -70,17 +70,16 @@ class AgentExecutor:
             name: ModelCaller(agent, number, client, deps, clock, environment, self._rules)
             for number, (name, client) in enumerate(zip(agent.policy.models, clients, strict=True))
         }
+        self._first_caller = next(iter(self._callers.values()))
         self._runner = ToolRunner(agent, deps, clock, environment, watch)
-
-    @property
-    def policy(self) -> Policy:
-        return self._agent.policy
 
     # The model
 
     def _caller(self, lane: Lane) -> ModelCaller:
         """Return what asks the model that a lane asks next: the first, or that of its fallback."""
-        return self._callers[self.policy.model(lane.turn.fallback if lane.turn else "")]
+        if lane.turn is None or not lane.turn.fallback:
+            return self._first_caller
+        return self._callers[self.policy.model(lane.turn.fallback)]
 
     def providers(self) -> Collection[Provider]:
         if self.policy.provider_patience <= 0:

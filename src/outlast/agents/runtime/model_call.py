@@ -122,6 +122,7 @@ class ModelCaller:
         rules: RuleRunner,
     ) -> None:
         self._rules = rules
+        self._has_policies = rules.has_policies
         self._agent = agent
         self._client = client
         self._deps = deps
@@ -246,7 +247,7 @@ class ModelCaller:
                 if self._environment.deciders and not (seen.output or seen.refusal):
                     hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)
-                if self._rules.has_policies and not (seen.output or seen.refusal or seen.denied):
+                if self._has_policies and not (seen.output or seen.refusal or seen.denied):
                     seen = await self._allowed(seen, part, lane, slices, hear)
                 wanted.append(seen)
             elif isinstance(part, Text | Reasoning):
@@ -302,7 +303,8 @@ class ModelCaller:
                 raise Retry(f"there is no tool named {part.tool}; there is: {names}")
             args = tool.arguments.parse(part.args)
             tool.bounds(args, lane.tenant)
-            tool.reads(args), tool.writes(args)  # what they raise is a refusal, too
+            if tool.has_resources:
+                tool.reads(args), tool.writes(args)  # what they raise is a refusal, too
             return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))

@@ -194,21 +194,23 @@ class ToolRunner:
         self._clock = clock
         self._environment = environment
         self._watch = watch
+        self._has_rules = not agent.rules.is_empty
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         tool = self._agent.tools.get(call.tool)
         if tool is None:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
+        lane, slices = journal.lane, journal.slices
         try:
-            args, key = read(tool, call, journal.lane)
-            note = self._agent.rules.note(tool, args, journal.lane, journal.slices)
+            args, key = read(tool, call, lane)
+            note = self._agent.rules.note(tool, args, lane, slices) if self._has_rules else None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             if start.attempt > 1:  # its outcome is unknown from here on
                 return Interrupted(call.call_id, "unreconciled", final=True)
             return Raised(call.call_id, failure_of(error))
         ctx: Context[Any] = Context(
             deps=self._deps,
-            session=SessionContext(journal.lane, journal.slices, journal),
+            session=SessionContext(lane, slices, journal),
             call=call,
             journal=journal,
             key=key,

@@ -164,15 +164,15 @@ class TracedExecutor:
     # The tools
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
-        assert journal.lane.turn is not None
-        turn = journal.lane.turn.id
-        enter(turn=turn, step=journal.lane.turn.step, call=call.call_id, attempt=start.attempt)
+        turn = journal.lane.turn
+        assert turn is not None
+        enter(turn=turn.id, step=turn.step, call=call.call_id, attempt=start.attempt)
         if call.request:
             enter(request=call.request)
         if self._to is None or not self._to.is_heard:
             end = await self._executor.run_tool(call, start, journal)
         else:
-            end = await self._trace_tool(self._to, turn, call, start, journal)
+            end = await self._trace_tool(self._to, turn.id, call, start, journal)
         if isinstance(end, Raised):
             log.info("a tool failed", extra={"tool": call.tool, "code": end.error.code})
         return end

@@ -13,7 +13,7 @@ from outlast.server.backend import ServerBackend
 from outlast.server.stream.encoding import EventBatch, Frame, Visibility
 from outlast.server.stream.feed import SessionFeed
 from outlast.server.stream.window import LogPages, visible
-from outlast.session.rest import is_at_rest
+from outlast.session.waiting import is_at_rest
 from outlast.store import SessionInfo
 
 

@@ -62,7 +62,10 @@ def picker(names: tuple[str, ...]) -> Callable[[Params], tuple[Any, ...]]:
     """Return what takes the named values from a mapping, in their order."""
     if len(names) > 1:
         return itemgetter(*names)
-    return lambda params: tuple(params[name] for name in names)
+    if not names:
+        return lambda _: ()
+    [name] = names
+    return lambda params: (params[name],)
 
 
 def load_queries() -> dict[str, Query]:
