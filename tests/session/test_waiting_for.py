@@ -21,7 +21,10 @@ from outlast.stores.sqlite import SqliteStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.provider_server import (
     ErrorStatus,
+    NoAnswer,
     Scripted,
+    StreamsCut,
+    WireOutage,
     WireServer,
     openai_model,
     reply,
@@ -227,3 +230,31 @@ async def test_a_timeout_is_a_span_of_time() -> None:
         session = await app.start("a", "hi")
         with pytest.raises(InvalidInput, match="a number of seconds"):
             await session.wait(timeout="soon")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("outage", [NoAnswer(), StreamsCut()])
+async def test_a_try_that_comes_to_nothing_is_no_end_of_the_wait(outage: WireOutage) -> None:
+    options = ModelOptions(max_attempts=1, idle_timeout=0.3)
+    async with WireServer(otherwise=lambda _: reply(words(*"there"))) as provider:
+        await provider.go_away(outage)
+        support = Agent("support", openai_model(provider), model_options=options)
+        async with running(support) as app:
+            session = await app.start("support", "hi")
+            with noticed() as notices:
+                waiting = asyncio.create_task(session.wait())
+                await notices.count(1)
+                for times in range(1, 3):
+                    await app.providers.try_now()
+                    await until(session, "model.started", times + 1, internals=True)
+                    found = (await session.wait(timeout=0)).waiting_for
+                    [lane] = (await session.explain()).lanes
+                    await until(session, "provider.still_unavailable", times, internals=True)
+
+                    assert found is not None
+                    assert found.kind == "provider"
+                    assert "provider" in [link.kind for link in lane.links]
+                await provider.come_back()
+                await app.providers.try_now()
+                await waiting
+
+                assert [level for level, _ in notices.lines] == ["WARNING", "INFO"]

@@ -135,16 +135,20 @@ async def provider_wait(
 ) -> WaitingFor | None:
     """Return a lane's wait for its provider, also while that is being asked again."""
     outage, model = state.outage, state.turn.model if state.turn else None
-    if outage is None or model is None or not model.parked:
+    if outage is None or model is None:
         return None
-    next_try = date_of(model.not_before or await next_probe(store, info.session_id, lane.lane))
+    # A model that is being asked is not `parked`: it has no next try before this one has failed.
+    awaited = 0
+    if model.parked:
+        awaited = model.not_before or await next_probe(store, info.session_id, lane.lane)
+    next_try = date_of(awaited)
     is_ahead = info.seen_at is None or next_try > info.seen_at
     return wait_of(
         PROVIDER,
         info,
         lane,
         since=date_of(outage.since),
-        next_try_at=next_try if is_ahead else None,
+        next_try_at=next_try if awaited and is_ahead else None,
         error=outage.error,
         blocked=outage.blocked,
     )
@@ -195,7 +199,8 @@ class OutageWatch:
     """Looks for lanes of a session, and of its children, that wait for a provider.
 
     What a look costs beyond the session's row, which is given: nothing, unless a lane rests for
-    its provider (one read as that begins) or for its children (one query for all of them).
+    its provider (one read as that begins, and one for each look while it is asked) or for its
+    children (one query for all of them).
     """
 
     def __init__(self, store: Store) -> None:
@@ -220,8 +225,11 @@ class OutageWatch:
         self, info: SessionInfo, depth: int
     ) -> AsyncIterator[tuple[SessionInfo, LaneInfo]]:
         for lane in () if info.over else info.lanes:
-            # A lane whose worker asks the provider again sleeps on, and is listed with no wait.
-            if PROVIDER in lane.wait or (lane.worker and lane.status == "sleeping"):
+            # A lane whose worker asks the provider again sleeps on, and is listed with no wait. A
+            # newer message may have begun another turn: the outage goes on behind that.
+            is_asking = lane.status == "sleeping" and not lane.wait
+            is_known = (info.session_id, lane.lane) in self._known
+            if PROVIDER in lane.wait or is_asking or is_known:
                 yield info, lane
         if depth < DEEPEST and any(CHILDREN in lane.wait for lane in info.lanes):
             for child in await children_of(self._store, info, "sleeping"):

@@ -85,22 +85,12 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
     model = turn.model
     if model is None:
         return
-    outage = evidence.states[info.lane].outage
-    if outage and model.parked:
-        yield Cause(
-            kind="provider",
-            text=what_is_away(turn, model, outage, asked_again(info, evidence))
-            + ("; that does not pass by itself: somebody has to mend it" if outage.blocked else "")
-            + (f"; to mend it: {outage.error.hint}" if outage.error.hint else ""),
-            since=date_of(outage.since),
-            until=next_try(info, model, evidence),
-            turn=turn.id,
-            step=turn.step,
-            call=model.call_id,
-            attempt=model.attempt,
-        )
-        return
-    yield from the_fallback(info, turn, evidence)
+    if outage := evidence.states[info.lane].outage:
+        yield the_outage(info, turn, model, outage, evidence)
+        if model.parked:
+            return
+    else:
+        yield from the_fallback(info, turn, evidence)
     if model.status == "retry" and date_of(model.not_before) > evidence.now:
         retrying = evidence.find(info.lane, r.ModelRetrying, call_id=model.call_id)
         why = f": {sentence(retrying.record.error)}" if retrying else ""  # type: ignore[union-attr, arg-type]
@@ -123,6 +113,25 @@ def the_model(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator
         + (f" to {model.asked}" if is_running and model.asked else "")
         + (f" is under way in attempt {model.attempt}" if is_running else " is to be made again"),
         since=evidence.when(info.lane, r.ModelStarted, **started) if is_running else None,
+        turn=turn.id,
+        step=turn.step,
+        call=model.call_id,
+        attempt=model.attempt,
+    )
+
+
+def the_outage(
+    info: LaneInfo, turn: Turn, model: ModelCall, outage: Outage, evidence: ExplainEvidence
+) -> Cause:
+    """Say what cannot be had, what mends it, and when it is asked next, or that it is just now."""
+    again = asked_again(info, evidence) if model.parked else "is being asked again"
+    return Cause(
+        kind="provider",
+        text=what_is_away(turn, model, outage, again)
+        + ("; that does not pass by itself: somebody has to mend it" if outage.blocked else "")
+        + (f"; to mend it: {outage.error.hint}" if outage.error.hint else ""),
+        since=date_of(outage.since),
+        until=next_try(info, model, evidence) if model.parked else None,
         turn=turn.id,
         step=turn.step,
         call=model.call_id,
