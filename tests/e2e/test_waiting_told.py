@@ -31,6 +31,10 @@ def rejects(_: ModelRequest) -> ScriptedReply:
     raise ScriptedError("blocked", "wrong key")
 
 
+def overloaded(request: ModelRequest) -> ScriptedReply:
+    raise ScriptedError("transient", "come later", retry_after=600_000)
+
+
 locked: Agent[Any, Any] = Agent("support", ScriptedModel(rejects))
 hasty: Agent[Any, Any] = Agent(
     "hasty", ScriptedModel(rejects), model_options=ModelOptions(provider_patience=0)
@@ -134,10 +138,12 @@ def test_sync_code_is_told_too() -> None:
 
 
 @asynccontextmanager
-async def parked(path: Path) -> AsyncIterator[tuple[Place, str, Outlast]]:
+async def parked(
+    path: Path, support: Agent[Any, Any] = locked
+) -> AsyncIterator[tuple[Place, str, Outlast]]:
     """A directory whose store has a session that waits for its provider, with a worker at it."""
     store = f"sqlite:///{path}/outlast.db"
-    async with Outlast([locked, hasty], store=store, worker=FAST) as app:
+    async with Outlast([support, hasty], store=store, worker=FAST) as app:
         session = await app.start("support", "hi")
         await until(session, "session.waiting")
         yield Place(path), session.id, app
@@ -193,11 +199,12 @@ async def test_at_the_command_line_a_turn_without_patience_fails_at_once(tmp_pat
 
 
 async def test_a_chat_whose_answer_is_late_is_left_with_what_it_waits_for(tmp_path: Path) -> None:
-    async with parked(tmp_path) as (place, session, _):
+    # A key that was wrong would be tried at once by the worker of the chat.
+    async with parked(tmp_path, Agent("support", ScriptedModel(overloaded))) as (place, session, _):
         pass
     left = place.run("chat", "shop:app", "--session", session, "--timeout", "1s")
     assert left.returncode == 3
-    assert "(waiting for the provider: SCRIPTED: wrong key; tried again at" in left.stdout
+    assert "(waiting for the provider: SCRIPTED: come later; tried again at" in left.stdout
     assert f"the time is up: session {session} (agent support) waits for its" in left.stderr
     assert f"--session {session}" in left.stderr
 
