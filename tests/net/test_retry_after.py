@@ -53,7 +53,7 @@ def test_a_provider_that_asks_for_no_time_is_not_waited_for(seconds: object) -> 
     assert wait_of(error) == 0
 
 
-def test_a_provider_is_waited_for_a_day_at_most() -> None:
+def test_a_provider_is_waited_for_an_hour_at_most() -> None:
     error = RuntimeError("busy")
     error.retry_after = float("inf")  # type: ignore[attr-defined]
-    assert wait_of(error) == 24 * 3600 * 1000
+    assert wait_of(error) == 3600 * 1000

@@ -85,7 +85,9 @@ KEYS: Mapping[str, str] = {
 }
 """The variables that the providers' keys are read from, unless the app gives them."""
 
-LONGEST_WAIT = 24 * 3600
+LONGEST_WAIT = 3600
+"""Seconds for which a provider is believed that asks to be left alone: one that names a day would
+otherwise use up the patience of all its sessions, and never be asked again."""
 LONGEST_MESSAGE = 1000
 
 SECRETS = (
@@ -137,6 +139,8 @@ def meaning(error: Exception) -> tuple[Kind, str]:
     names = {each.__name__ for each in type(error).__mro__}
     found = next(((kind, code) for name, kind, code in MEANINGS if name in names), UNFORESEEN)
     status = getattr(error, "status_code", None)
+    if status == 410 and "ModelHTTPError" in names:  # a model that has been retired
+        return "blocked", "MODEL_NOT_FOUND"
     # The library has a class for most statuses; these are the ones for which it has none.
     if isinstance(status, int) and "ModelHTTPError" in names and found[1] == "PROVIDER_FAILED":
         waits = status in (408, 409, 425) or status >= 500
