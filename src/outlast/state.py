@@ -8,11 +8,13 @@ from outlast.agents.state.reducer import (
     upsert_by,
 )
 from outlast.agents.state.slice_type import reducer, slice_type
+from outlast.agents.state.snapshot import Snapshot
 from outlast.agents.state.stored_value import Slice
 
 __all__ = [
     "Reducer",
     "Slice",
+    "Snapshot",
     "append",
     "reducer",
     "replace_latest",

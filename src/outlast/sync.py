@@ -23,6 +23,7 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
+from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
 from outlast.core.event import Event
 from outlast.core.instant import Span
@@ -291,6 +292,10 @@ class SyncSession(Bridge[Session[Out]]):
     def query(self, kind: type[T]) -> SyncSliceQuery[T]:
         """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
         return SyncSliceQuery(self._target.query(kind), self._thread)
+
+    def snapshot(self) -> Snapshot:
+        """Return all that the session keeps now, and what it is known by."""
+        return self._thread.run(self._target.snapshot())
 
     def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""

@@ -15,7 +15,7 @@ from outlast.core import record as r
 from outlast.core.lane import FOLD
 from outlast.core.limit import Bound
 from outlast.core.record import NewOutboxCursor
-from outlast.store import Claim, DeadLetter, EffectClaim, PermitRequest, Snapshot
+from outlast.store import Claim, DeadLetter, EffectClaim, FoldSnapshot, PermitRequest
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -102,12 +102,12 @@ async def live(store: SqliteStore, clock: ManualClock) -> Claim:
             large,
             asked,
             effects=(own, shared, free),
-            snapshot=Snapshot(3, FOLD, NOISE + SECRET.encode() + NOISE[::-1]),
-            slices=Snapshot(3, FOLD, SECRET.encode()),
+            snapshot=FoldSnapshot(3, FOLD, NOISE + SECRET.encode() + NOISE[::-1]),
+            slices=FoldSnapshot(3, FOLD, SECRET.encode()),
             tells=True,
         ),
     )
-    shorter = Snapshot(4, FOLD, SECRET.encode())
+    shorter = FoldSnapshot(4, FOLD, SECRET.encode())
     await write(store, commit(claim, delta(), snapshot=shorter, number=claim.number + 1))
     (cursor,) = await store.outbox.take(1, 1000)
     letter = DeadLetter(

@@ -18,6 +18,7 @@ from outlast.core.action import (
     AnyAction,
     CallModel,
     CancelTurn,
+    ChangeState,
     CheckCompletion,
     FailTurn,
     GiveFeedback,
@@ -61,6 +62,7 @@ from outlast.core.result import (
     Usage,
 )
 from outlast.core.slice import EMPTY, change_all
+from outlast.core.state_change import change_made, change_refused, made_of
 
 T = TypeVar("T")
 
@@ -141,7 +143,7 @@ class Simulation:
             return
         self._arrived += 1
         name = f"d{self._arrived}"
-        often = [*["reply"] * 40, *["message"] * 16, *["relay"] * 10]
+        often = [*["reply"] * 40, *["message"] * 16, *["relay"] * 10, *["change"] * 6]
         kind = self.choose([*often, "retry", *["cancel"] * 4, "end"])
         turn = self.lane.turn.id if self.lane.turn else ""
         match kind:
@@ -158,6 +160,35 @@ class Simulation:
                 self._reply(name)
             case "relay":
                 self._relay(name)
+            case "change":
+                self._ask_for_change(name)
+
+    def _ask_for_change(self, name: str) -> None:
+        """Somebody outside wants state changed."""
+        values = (r.SliceValue(f'"{name}"'),)
+        match self.choose(["append", "seed", "rollback", "reset"]):
+            case "append":
+                change = r.StateChangeRequested(
+                    delivery_id=name, op="append", slice="x", values=values
+                )
+            case "seed":
+                change = r.StateChangeRequested(
+                    delivery_id=name, op="seed", slice="x", values=values
+                )
+            case "rollback":
+                back = {"x": values}
+                change = r.StateChangeRequested(delivery_id=name, op="rollback", slices=back)
+            case _:
+                change = r.StateChangeRequested(delivery_id=name, op="reset")
+        self.write([change])
+
+    def _change_state(self, change: r.StateChangeRequested) -> None:
+        """The owner makes a change, or refuses it; or dies before it has."""
+        match self.choose(["made", "made", "refused", "nothing"]):
+            case "made":
+                self.write(change_made(change, made_of(change, self.slices)))
+            case "refused":
+                self.write(change_refused(change, OOPS))
 
     def _relay(self, name: str) -> None:
         """A child asks, or does so no longer."""
@@ -279,6 +310,8 @@ class Simulation:
                 self._give_feedback(action)
             case CheckCompletion():
                 self._check_completion(action)
+            case ChangeState():
+                self._change_state(action.change)
             case Sleep():
                 self.now = action.until
             case CancelTurn() | FailTurn():

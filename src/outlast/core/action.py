@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
-from outlast.core.record import Failure, IdempotencyKey
+from outlast.core.record import Failure, IdempotencyKey, StateChangeRequested
 
 
 class Action(Struct, frozen=True, gc=False, kw_only=True):
@@ -153,6 +153,12 @@ class TakeRelay(Action, frozen=True, kw_only=True):
     relay: RelayedRequest
 
 
+class ChangeState(Action, frozen=True, kw_only=True):
+    """Change the session's state as somebody outside asks, or say why that cannot be."""
+
+    change: StateChangeRequested
+
+
 class ExpireRequest(Action, frozen=True, kw_only=True):
     """Close a request that was not answered in time."""
 
@@ -229,6 +235,7 @@ AnyAction = (
     | TakeReply
     | RefuseReply
     | TakeRelay
+    | ChangeState
     | ExpireRequest
     | SettleDeliveries
     | CompleteTurn

@@ -15,6 +15,7 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    ChangeState,
     CheckCompletion,
     CompleteSession,
     CompleteTurn,
@@ -50,6 +51,7 @@ from outlast.core.name import model_call_name, turn_name
 from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import DeliveryResult, Failure
 from outlast.core.rule import completion_refused, due_feedback
+from outlast.core.state_change import put_change_first
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 
@@ -71,8 +73,10 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if lane.relays:
         return TakeRelay(relay=lane.relays[0])
     if lane.turn is None:
+        if lane.changes:
+            return ChangeState(change=lane.changes[0])
         return between_turns(lane, policy, now)
-    return within_turn(lane, lane.turn, policy, now)
+    return put_change_first(lane, within_turn(lane, lane.turn, policy, now))
 
 
 def go_on_stopping(turn: str, how: StoppingTurn) -> AnyAction:
@@ -95,6 +99,7 @@ def close(lane: Lane, now: int) -> AnyAction:
         *(DeliveryOutcome(cancel.delivery_id, "ignored") for cancel in lane.cancels),
         *(DeliveryOutcome(reply.delivery_id, "ignored") for reply in lane.replies),
         *(DeliveryOutcome(relay.delivery_id, "ignored") for relay in lane.relays),
+        *(DeliveryOutcome(change.delivery_id, "refused") for change in lane.changes),
         *(DeliveryOutcome(queued.delivery_id, "refused") for queued in lane.queue),
     ]
     return SettleDeliveries(outcomes=tuple(left)) if left else Park(wait=())

@@ -77,6 +77,7 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         above=e.depth,
         deadline=e.deadline_at,
         tells=told_at(e.outbox),
+        tags=e.tags,
     )
 
 
@@ -114,11 +115,16 @@ def request_relayed(lane: Lane, e: r.RequestRelayed, _: int) -> Lane:
     return replace(lane, relays=(*lane.relays, relay))
 
 
+def state_change_requested(lane: Lane, e: r.StateChangeRequested, _: int) -> Lane:
+    return replace(lane, changes=(*lane.changes, e))
+
+
 ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
     r.SessionStarted: session_started,
     r.DeliveryQueued: delivery_queued,
     r.CancelRequested: cancel_requested,
     r.RequestRelayed: request_relayed,
+    r.StateChangeRequested: state_change_requested,
 }
 
 
@@ -249,6 +255,7 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
         queue=others(lane.queue),
         replies=others(lane.replies),
         relays=others(lane.relays),
+        changes=others(lane.changes),
         cancels=others(lane.cancels),
         unsettled=others(lane.unsettled),
     )

@@ -54,6 +54,7 @@ class LaneFailure(Struct, frozen=True, gc=False):
 class Index(Struct, frozen=True, gc=False):
     """All that a store must change besides adding to the log.
 
+    What `rolls_back` slices is refused while another lane of the session has an open turn.
     `failure` is what the lane shows from now on; with `clears_failure` it shows none, as its next
     turn has begun or its session is over in another way.
     """
@@ -65,6 +66,7 @@ class Index(Struct, frozen=True, gc=False):
     revoked: tuple[str, ...] = ()
     over: str = ""
     changes_slices: bool = False
+    rolls_back: bool = False
     failure: LaneFailure | None = None
     clears_failure: bool = False
 
@@ -138,8 +140,10 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
                 tokens=(*found.tokens, e.token) if e.token else found.tokens,
                 revoked=(*found.revoked, *e.revoked),
             )
-        case r.StateChanged() | r.StateRolledBack():
+        case r.StateChanged():
             return replace(found, changes_slices=True)
+        case r.StateRolledBack():
+            return replace(found, changes_slices=True, rolls_back=True)
     return replace(found, over=_OVER[kind], failure=None, clears_failure=True)
 
 

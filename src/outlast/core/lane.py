@@ -13,9 +13,16 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.core.record import DeliveryResult, Failure, IdempotencyKey, Parent, Tokens
+from outlast.core.record import (
+    DeliveryResult,
+    Failure,
+    IdempotencyKey,
+    Parent,
+    StateChangeRequested,
+    Tokens,
+)
 
-FOLD = 4
+FOLD = 5
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -392,10 +399,12 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     above: int = 0
     deadline: int = 0
     tells: frozenset[str] = frozenset()
+    tags: Mapping[str, str] = {}
     over: SessionEnd = ""
     queue: tuple[QueuedDelivery, ...] = ()
     replies: tuple[ArrivedReply, ...] = ()
     relays: tuple[RelayedRequest, ...] = ()
+    changes: tuple[StateChangeRequested, ...] = ()
     cancels: tuple[ArrivedCancel, ...] = ()
     unsettled: tuple[DeliveryOutcome, ...] = ()
     turns: int = 0

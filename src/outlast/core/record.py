@@ -86,7 +86,10 @@ class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit
 
 
 class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
-    """Where it was not a `parent` here that started it, `depth` counts those above elsewhere."""
+    """Where it was not a `parent` here that started it, `depth` counts those above elsewhere.
+
+    `tags` are by what whoever started it will look for it, in the order of their names.
+    """
 
     agent: str
     mode: str = "conversation"
@@ -98,6 +101,7 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     outbox: tuple[NewOutboxCursor, ...] = ()
     parent: Parent | None = None
     depth: int = 0
+    tags: dict[str, str] = {}
 
 
 class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):
@@ -827,12 +831,49 @@ class StateChanged(Record, frozen=True, kw_only=True, tag="state.changed"):
 
 
 class StateRolledBack(Record, frozen=True, kw_only=True, tag="state.rolled_back"):
-    """These slices, of all lanes, are again as they were; with `reset`, as in the beginning."""
+    """These slices, of all lanes, are again as they were; with `reset`, as in the beginning.
+
+    No other lane has an open turn. Those named in `logs` are logs, of which the session had none.
+    """
 
     internal: ClassVar[bool] = True
 
     slices: dict[str, tuple[SliceValue, ...]] = {}
     reset: bool = False
+    logs: tuple[str, ...] = ()
+
+
+StateOperation = Literal["seed", "append", "dispatch", "reset", "rollback"]
+
+
+class StateChangeRequested(Record, frozen=True, kw_only=True, tag="state.change_requested"):
+    """Somebody outside of all turns wants state changed. It arrives for `main`; its owner does it.
+
+    `seed` and `append` have the `values` of a `slice`, which may be a `log`. `dispatch` has an
+    `event` by the name of its class, the one of its `values`, for a `slice` or for all that have a
+    reducer for it. `rollback` has all `slices` as they are to be, those in `logs` being logs.
+    """
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    op: StateOperation
+    slice: str = ""
+    values: tuple[SliceValue, ...] = ()
+    log: bool = False
+    event: str = ""
+    slices: dict[str, tuple[SliceValue, ...]] = {}
+    logs: tuple[str, ...] = ()
+    principal: str = ""
+
+
+class StateChangeRefused(Record, frozen=True, kw_only=True, tag="state.change_refused"):
+    """A change of state that was asked for cannot be made, for `error`: nothing has changed."""
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    error: Failure
 
 
 class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
@@ -925,6 +966,8 @@ AnyRecord = (
     | SubagentFailed
     | StateChanged
     | StateRolledBack
+    | StateChangeRequested
+    | StateChangeRefused
     | LaneTakenOver
     | LaneBlocked
 )

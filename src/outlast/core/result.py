@@ -93,13 +93,9 @@ class ModelFailed(Struct, frozen=True, gc=False):
 
 
 class SliceUpdate(Struct, frozen=True, gc=False):
-    """A change of slices that is made of their newest values, when the outcome is recorded.
-
-    One that is made `alone` is refused while another lane of the session has an open turn.
-    """
+    """A change of slices that is made of their newest values, when the outcome is recorded."""
 
     apply: Callable[[Slices], Sequence[StateRecord]]
-    alone: bool = False
 
 
 Change = StateRecord | SessionRekeyed | SliceUpdate

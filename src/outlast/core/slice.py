@@ -44,7 +44,8 @@ def values_of(slices: Slices, name: str) -> tuple[SliceValue, ...]:
 def change(slices: Slices, record: StateRecord) -> Slices:
     """Return the slices after one more change."""
     if isinstance(record, StateRolledBack):
-        return {**slices, **{name: KeptSlice(values) for name, values in record.slices.items()}}
+        kept = record.slices.items()
+        return {**slices, **{name: KeptSlice(each, name in record.logs) for name, each in kept}}
     before = values_of(slices, record.slice)
     added = tuple(SliceValue(text, record.version) for text in record.values)
     match record.op:
@@ -74,15 +75,20 @@ def is_granted(slices: Slices, digest: str) -> bool:
 
 
 def rolled_back(slices: Slices, to: Slices, *, reset: bool = False) -> StateRolledBack:
-    """Return the record after which all state is as it was in `to`; logs go on as they are."""
+    """Return the record after which all state is as it was in `to`; logs go on as they are.
+
+    A log that has nothing yet is taken from `to`, which is of another session then: logs only grow.
+    """
     names = (*slices, *(name for name in to if name not in slices))
     changed = {
         name: wanted
         for name in names
-        if not (name.startswith(RESERVED) or is_log(slices, name) or is_log(to, name))
-        and (wanted := values_of(to, name)) != values_of(slices, name)
+        if not name.startswith(RESERVED)
+        and (wanted := values_of(to, name)) != (before := values_of(slices, name))
+        and not (before and (is_log(slices, name) or is_log(to, name)))
     }
-    return StateRolledBack(slices=changed, reset=reset)
+    logs = tuple(name for name in changed if is_log(to, name))
+    return StateRolledBack(slices=changed, reset=reset, logs=logs)
 
 
 def is_log(slices: Slices, name: str) -> bool:

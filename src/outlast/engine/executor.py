@@ -17,7 +17,13 @@ from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
-from outlast.core.record import IdempotencyKey, MessageDelta, ReasoningDelta, StateChanged
+from outlast.core.record import (
+    IdempotencyKey,
+    MessageDelta,
+    ReasoningDelta,
+    StateChanged,
+    StateChangeRequested,
+)
 from outlast.core.result import (
     Answered,
     ChildContact,
@@ -27,7 +33,7 @@ from outlast.core.result import (
     Returned,
     ToolEnd,
 )
-from outlast.core.slice import Slices
+from outlast.core.slice import Slices, StateRecord
 from outlast.core.view import View
 from outlast.engine.call_tasks import CallTimeouts
 from outlast.store import Transaction
@@ -132,7 +138,8 @@ class CallJournal(Protocol):
         """Record the call's outcome in the transaction and commit both.
 
         Raises TransactionUndone where another lane changed the same slice first, or the transaction
-        was lost and nothing of it was written.
+        was lost and nothing of it was written; RollbackRefused where it rolls state back and
+        another lane has an open turn.
         """
         ...
 
@@ -180,6 +187,13 @@ class Executor(Protocol):
 
     def key_of_tool(self, call: OpenCall, lane: Lane) -> IdempotencyKey | None:
         """Return the scope and key under which a tool call must not happen twice, if it has one."""
+        ...
+
+    def change_state(self, change: StateChangeRequested, slices: Slices) -> list[StateRecord]:
+        """Return the records of a change that somebody outside asks for.
+
+        Raises what stands against it: an error of ours, or what a user's reducer raises.
+        """
         ...
 
     def note_of_tool(self, call: OpenCall, lane: Lane, slices: Slices) -> StateChanged | None:

@@ -22,7 +22,7 @@ from outlast.core.view import View
 from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
 from outlast.log.snapshot import FoldStart, load_start
 from outlast.log_context import get_logger
-from outlast.store import Commit, Committed, Loaded, Snapshot, Store
+from outlast.store import Commit, Committed, FoldSnapshot, Loaded, Store
 
 log = get_logger("outlast.engine")
 
@@ -88,7 +88,7 @@ class LaneFolds:
         self.wakeup = asyncio.Event()
         self.is_outline = False
         """Whether large values were left out: good enough to end a turn, and for nothing else."""
-        self.snapshots: tuple[Snapshot | None, Snapshot | None] = (None, None)
+        self.snapshots: tuple[FoldSnapshot | None, FoldSnapshot | None] = (None, None)
         """Of the state and of the slices, to go with the next commit."""
         self.slices_seen = 0
         """The offset up to which all changes of slices are folded; it may be past `head`."""
@@ -291,10 +291,10 @@ class LaneFolds:
             self._take_snapshots()
 
     def _take_snapshots(self) -> None:
-        lane = Snapshot(self.head, FOLD, _encode(self.state))
+        lane = FoldSnapshot(self.head, FOLD, _encode(self.state))
         slices = None
         if self._slices_changed:
-            slices = Snapshot(self.head, FOLD, _encode(self.slices))
+            slices = FoldSnapshot(self.head, FOLD, _encode(self.slices))
             self._slices_changed = False
         self.snapshots, self._was_damaged = (lane, slices), False
 

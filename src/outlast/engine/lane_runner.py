@@ -21,6 +21,7 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    ChangeState,
     CheckCompletion,
     CompleteSession,
     ExpireRequest,
@@ -58,6 +59,12 @@ from outlast.core.result import (
     with_updates,
 )
 from outlast.core.slice import Slices
+from outlast.core.state_change import (
+    TURNS_OPEN,
+    change_made,
+    change_refused,
+    put_change_first,
+)
 from outlast.engine.call_journal import LaneJournal
 from outlast.engine.call_tasks import CallTasks, CallTimeouts, RunningCall
 from outlast.engine.coalesce import DeltaStream
@@ -85,6 +92,9 @@ NO_TIMEOUTS = CallTimeouts(float("inf"))
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
 UNSTORABLE_END = "changed state, emitted an event or began a wait that cannot be stored"
+TOO_LARGE_TO_CHANGE = Failure(
+    "SESSION_TOO_LARGE", "the session is too large to be read; go on in a new session"
+)
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
@@ -92,6 +102,14 @@ TOKEN_TAKEN = Failure(
 
 class UpdateFailed(Exception):
     """A tool's function that changes a slice raised, given the newest value of the slice."""
+
+
+class ChangeImpossible(Exception):
+    """A change of state that was asked for from outside cannot be made, for an error."""
+
+    def __init__(self, error: Failure) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class LaneRunner:
@@ -202,10 +220,12 @@ class LaneRunner:
             match action:
                 case TakeReply():
                     allowed = await self._take_if_allowed(action)
-                case TakeRelay() | ExpireRequest() | SettleDeliveries():
+                case TakeRelay() | ExpireRequest() | SettleDeliveries() | ChangeState():
                     allowed = action  # it begins no call, so calls that wait for a slot keep it
                 case _:
                     allowed = await self._gate.let_in(action)
+                    if allowed is not None and allowed is not action:  # it may rest instead
+                        allowed = put_change_first(self.lane.folds.state, allowed)
             # What came while the gate was asked may call for something else.
             if allowed is not None and arrivals == self.lane.folds.arrivals:
                 return allowed
@@ -240,6 +260,8 @@ class LaneRunner:
         records = opening(lane.folds.state, action, now)
         if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
             return await self._try_to_open(records, arrivals)
+        if isinstance(action, ChangeState):
+            return await self._change_state(action.change, arrivals)
         lane.write(records)
         return True
 
@@ -249,6 +271,33 @@ class LaneRunner:
         if refused and refused.arrivals:
             await self.lane.catch_up()
         return not refused
+
+    async def _change_state(self, change: r.StateChangeRequested, arrivals: int) -> bool:
+        """Change the session's state as was asked for, or record why that cannot be."""
+        if self.lane.folds.is_outline:  # which has no slices
+            self.lane.write(change_refused(change, TOO_LARGE_TO_CHANGE))
+            return True
+        try:
+            refused = await self.lane.attempt(partial(self._changed, change), arrivals)
+        except ChangeImpossible as why:
+            self.lane.write(change_refused(change, why.error))
+            return True
+        except NotEncodable as error:
+            self.lane.write(change_refused(change, Failure(error.code, error.message)))
+            return True
+        if refused and refused.reason == "turns_open":
+            self.lane.write(change_refused(change, TURNS_OPEN))
+        return not refused
+
+    def _changed(self, change: r.StateChangeRequested, slices: Slices) -> list[AnyRecord]:
+        try:
+            return change_made(change, self._executor.change_state(change, slices))
+        except OutlastError as error:
+            raise ChangeImpossible(Failure(error.code, storable(error.message))) from error
+        except Exception as error:
+            log.exception("a reducer failed; the change of state is refused")
+            what = storable(f"a reducer raised {type(error).__name__}: {error}")
+            raise ChangeImpossible(Failure("REDUCER_FAILED", what)) from error
 
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.latest()  # the pause before a further attempt counts from here
@@ -350,7 +399,10 @@ class LaneRunner:
             return self._unstorable(result.call_id, f"{UNSTORABLE_END}: {error.message}")
         except UpdateFailed as error:
             return self._unstorable(result.call_id, str(error))
-        return Raised(result.call_id, TOKEN_TAKEN) if refused else None
+        if refused is None:
+            return None
+        rolls_back = refused.reason == "turns_open"
+        return Raised(result.call_id, TURNS_OPEN if rolls_back else TOKEN_TAKEN)
 
     def _concluded(
         self, action: AnyAction, result: Returned, now: int, slices: Slices

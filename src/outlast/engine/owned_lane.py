@@ -48,6 +48,10 @@ class TransactionUndone(Exception):
     """A tool's transaction was undone, for the reason given; nothing else has changed."""
 
 
+class RollbackRefused(TransactionUndone):
+    """It was, because it rolls state back and another lane has an open turn."""
+
+
 class OwnedLane:
     """One claimed lane. `lock` is held during a commit, so only one is under way at a time."""
 
@@ -250,6 +254,8 @@ class OwnedLane:
             await self._enter_epoch(result)
             self.folds.take_in(result.arrivals, self._draft.records)
             await self.folds.catch_up_slices()
+            if result.reason == "turns_open":
+                raise RollbackRefused
             is_contended = result.reason not in ("undone", "history_changed")
             raise TransactionUndone(CONTENDED if is_contended else UNDONE)
         self._land(commit, result, apart.records)

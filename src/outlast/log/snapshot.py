@@ -12,7 +12,7 @@ import msgspec
 from outlast.core.lane import Lane
 from outlast.core.slice import EMPTY, KeptSlice, Slices
 from outlast.log_context import get_logger
-from outlast.store import Loaded, Snapshot
+from outlast.store import FoldSnapshot, Loaded
 
 log = get_logger("outlast.log")
 
@@ -62,5 +62,5 @@ def start_of(loaded: Loaded) -> FoldStart:
     )
 
 
-def offset_of(snapshot: Snapshot | None) -> int:
+def offset_of(snapshot: FoldSnapshot | None) -> int:
     return snapshot.offset if snapshot else 0

@@ -16,6 +16,7 @@ from outlast.agents.agent import Agent
 from outlast.agents.runtime.json_value import from_json
 from outlast.agents.runtime.model_call import output_of
 from outlast.agents.state.slice_type import type_of
+from outlast.agents.state.snapshot import Snapshot
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core import record as r
@@ -42,7 +43,7 @@ from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.request import Request, request_of
 from outlast.session.result import Result, ResultStatus
 from outlast.session.retry import check_retry_failed, retry_if_failed
-from outlast.session.state import SliceQuery
+from outlast.session.state import SliceQuery, take_snapshot
 from outlast.session.waiting import (
     IdleWorkerCheck,
     OutageNotices,
@@ -435,6 +436,10 @@ class Session(Generic[Out]):
     def query(self, kind: type[T]) -> SliceQuery[T]:
         """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
         return SliceQuery(self._store, self.id, type_of(kind))
+
+    async def snapshot(self) -> Snapshot:
+        """Return all that the session keeps now, and what it is known by."""
+        return await take_snapshot(self._store, await self.info())
 
     async def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""

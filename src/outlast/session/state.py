@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Generic
 
 from typing_extensions import TypeVar
 
 from outlast.agents.state.slice_type import SliceType
+from outlast.agents.state.snapshot import Snapshot, own_slices
 from outlast.agents.state.stored_value import Slice
+from outlast.core.instant import date_of
 from outlast.core.name import MAIN
-from outlast.core.slice import Slices, change_all, values_of
+from outlast.core.slice import STATE_RECORDS, Slices, change_all, values_of
 from outlast.log.snapshot import load_start
-from outlast.store import Loaded, Store
+from outlast.store import Loaded, SessionInfo, Store
 
 T = TypeVar("T")
+
+CHILDREN_AT_ONCE = 200
 
 
 async def read_slices(store: Store, session_id: str) -> Slices:
     """Return the session's slices as they are in the log now."""
+    return (await read_state(store, session_id))[0]
+
+
+async def read_state(store: Store, session_id: str) -> tuple[Slices, int]:
+    """Return the session's slices, and the offset of the last record that they are made of."""
 
     async def load(after: int | None) -> Loaded:
         return await store.log.load(session_id, MAIN, after)
 
     found = await load_start(load, session_id, MAIN)
-    later = (entry for entry in found.loaded.entries if entry.offset > found.slices_offset)
-    return change_all(found.slices, later)
+    later = [entry for entry in found.loaded.entries if entry.offset > found.slices_offset]
+    changed = (entry.offset for entry in later if isinstance(entry.record, STATE_RECORDS))
+    return change_all(found.slices, later), max(changed, default=found.slices_offset)
+
+
+async def take_snapshot(store: Store, info: SessionInfo) -> Snapshot:
+    """Return all that a session keeps, and what it is known by."""
+    slices, offset = await read_state(store, info.session_id)
+    return Snapshot(
+        session_id=info.session_id,
+        created_at=info.created_at,
+        taken_at=date_of(store.clock.date()),
+        offset=offset,
+        tags=info.tags,
+        parent=info.parent or None,
+        children=tuple([child async for child in children_of(store, info)]),
+        slices=own_slices(slices),
+    )
+
+
+async def children_of(store: Store, info: SessionInfo) -> AsyncIterator[str]:
+    """Yield the sessions that a session has started, oldest first."""
+    found: list[str] = []
+    before = None
+    while page := await store.listing.sessions(
+        tenant=info.tenant, parent=info.session_id, before=before, limit=CHILDREN_AT_ONCE
+    ):
+        found += [child.session_id for child in page]
+        before = found[-1]
+    for child in reversed(found):
+        yield child
 
 
 class SliceQuery(Generic[T]):

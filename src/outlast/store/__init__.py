@@ -16,7 +16,7 @@ lane's owner: the session's start, a delivery, a cancel.
 
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.clock import StoreClock
-from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
+from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
 from outlast.store.contract import Store
 from outlast.store.document import Document, DocumentStore
 from outlast.store.limit import LimitStore, Permit, PermitInfo, PermitRequest
@@ -61,6 +61,7 @@ __all__ = [
     "EffectClaim",
     "FailureFilter",
     "FailureInfo",
+    "FoldSnapshot",
     "LaneCount",
     "LaneInfo",
     "Lease",
@@ -80,7 +81,6 @@ __all__ = [
     "Renewal",
     "RequestInfo",
     "SessionInfo",
-    "Snapshot",
     "Store",
     "StoreClock",
     "StoreCounts",

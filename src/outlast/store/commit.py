@@ -13,7 +13,7 @@ from outlast.core.record import AnyRecord, Entry
 from outlast.store.admission import Admission
 
 
-class Snapshot(Struct, frozen=True, gc=False):
+class FoldSnapshot(Struct, frozen=True, gc=False):
     """A fold's result up to and with `offset`, made by the rules of `fold`."""
 
     offset: int
@@ -70,8 +70,8 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     turn: str = ""
     ready_at: int | None = 0
     release: bool = False
-    snapshot: Snapshot | None = None
-    slices: Snapshot | None = None
+    snapshot: FoldSnapshot | None = None
+    slices: FoldSnapshot | None = None
     slices_seen: int | None = None
     effects: tuple[EffectClaim, ...] = ()
     frees: tuple[str, ...] = ()
@@ -118,6 +118,7 @@ class Refused(Struct, frozen=True, gc=False):
     `epoch` than the commit's, and may have lost what the owner has folded: compare, and commit in
     that epoch if nothing is lost), `arrivals` (it would have parked the lane, or closed a request,
     past what arrived), `slices_changed` (it was made of slices that are older than the newest),
+    `turns_open` (it rolls slices back, and another lane of the session has an open turn),
     `effect_taken` (another call holds the idempotency key in `effect`), `token_taken`
     (another living session has the continuation token, or this one is over), or `undone` (the
     transaction that it was to end came to nothing before it).

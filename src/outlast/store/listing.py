@@ -73,6 +73,7 @@ class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     over: SessionEnd = ""
     token: str = ""
     parent: str = ""
+    tags: dict[str, str] = {}
     lanes: tuple[LaneInfo, ...] = ()
     lane_count: int = 0
     seen_at: datetime | None = None

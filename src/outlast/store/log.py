@@ -17,11 +17,11 @@ from outlast.core.record import (
     SessionEnded,
     SessionFailed,
     SessionStarted,
-    StateChanged,
 )
+from outlast.core.slice import STATE_RECORDS
 from outlast.errors import OutlastError, StoreCorrupt
 from outlast.store.admission import Admission, AdmissionReceipt
-from outlast.store.commit import Commit, Committed, EffectClaim, Refused, Snapshot, Transaction
+from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
 
 FULL_PAGE = 8 * 1024 * 1024
 """A page is full when its records have this many bytes, however few records they are."""
@@ -38,8 +38,8 @@ class Loaded(Struct, frozen=True, gc=False):
     here, and the lane is loaded after the offset 0.
     """
 
-    snapshot: Snapshot | None
-    slices: Snapshot | None
+    snapshot: FoldSnapshot | None
+    slices: FoldSnapshot | None
     entries: tuple[Entry, ...]
     tail_bytes: int
     last_at: int = 0
@@ -157,7 +157,7 @@ OF_ALL_LANES = (SessionStarted, SessionCompleted, SessionFailed, SessionEnded)
 def concerns(entry: Entry, lane: str, after: int, slices_after: int) -> bool:
     """Return whether a lane's fold needs an entry after what it and the slices have folded."""
     kind = type(entry.record)
-    if kind is StateChanged:
+    if kind in STATE_RECORDS:
         return entry.offset > slices_after
     return entry.offset > after and (entry.lane == lane or kind in OF_ALL_LANES)
 

@@ -22,10 +22,10 @@ from outlast.store import (
     Claim,
     Commit,
     Committed,
+    FoldSnapshot,
     Permit,
     PermitRequest,
     Refused,
-    Snapshot,
     Store,
 )
 from outlast.testing.contract.builder import (
@@ -61,8 +61,8 @@ def everything(claim: Claim) -> Commit:
         claim,
         *(put("1"), question("req_1"), large_result()),
         effects=(replace(effect(claim), scope=f"session:{claim.session_id}"),),
-        snapshot=Snapshot(3, 1, b"state"),
-        slices=Snapshot(3, 1, b"state"),
+        snapshot=FoldSnapshot(3, 1, b"state"),
+        slices=FoldSnapshot(3, 1, b"state"),
         tells=True,
     )
 

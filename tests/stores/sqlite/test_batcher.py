@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from outlast.store import Claim, Committed, Snapshot
+from outlast.store import Claim, Committed, FoldSnapshot
 from outlast.stores.sqlite import SqliteStore
 from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.writer import CAUTION, LARGE, LARGEST_GROUP, QUICK, SMOOTHING
@@ -147,7 +147,7 @@ async def test_a_large_snapshot_is_left_to_the_thread(
     claim = await start_and_claim(store, clock)
     await asyncio.sleep(0)
     disk.waited.clear()
-    await write(store, commit(claim, delta(), snapshot=Snapshot(2, 1, b"x" * (LARGE + 1))))
+    await write(store, commit(claim, delta(), snapshot=FoldSnapshot(2, 1, b"x" * (LARGE + 1))))
     assert disk.waited == [WRITERS]
 
 

@@ -71,6 +71,7 @@ class SessionContext:
         self.principal = lane.principal
         self.parent = lane.parent.session_id if lane.parent else None
         self.can_ask = lane.can_ask
+        self.tags = lane.tags
         self.deadline = date_of(lane.deadline) if lane.deadline else None
         self._state = StateBuffer(slices)
         self._journal = journal

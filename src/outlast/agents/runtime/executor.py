@@ -20,13 +20,14 @@ from outlast.agents.runtime.model_call import ModelCaller, output_of
 from outlast.agents.runtime.rule_run import RuleRunner, last_words
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
+from outlast.agents.state.change_request import make
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, CheckCompletion, GiveFeedback, Start
 from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
-from outlast.core.record import IdempotencyKey, StateChanged
+from outlast.core.record import IdempotencyKey, StateChanged, StateChangeRequested
 from outlast.core.request import requesters
 from outlast.core.result import (
     Answered,
@@ -36,7 +37,7 @@ from outlast.core.result import (
     ModelFailed,
     ToolEnd,
 )
-from outlast.core.slice import Slices
+from outlast.core.slice import Slices, StateRecord
 from outlast.core.view import View
 from outlast.engine.call_tasks import CallTimeouts
 from outlast.engine.executor import CallJournal, CallSlot, Hear, LaneModel
@@ -107,6 +108,9 @@ class AgentExecutor:
 
     def timed_out(self, lane: Lane) -> ModelFailed:
         return self._caller(lane).timed_out(lane)
+
+    def change_state(self, change: StateChangeRequested, slices: Slices) -> list[StateRecord]:
+        return make(change, slices)
 
     def cut_off(self, lane: Lane) -> ModelFailed:
         return self._caller(lane).cut_off(lane)

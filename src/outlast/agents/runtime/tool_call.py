@@ -24,10 +24,11 @@ from outlast.core.message import storable
 from outlast.core.name import storable_key
 from outlast.core.record import Failure, IdempotencyKey
 from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
+from outlast.core.state_change import TURNS_OPEN
 from outlast.core.unstable_wait import unstable
 from outlast.engine.executor import CallJournal
 from outlast.engine.lane_folds import LaneLost, LaneStale
-from outlast.engine.owned_lane import TransactionUndone
+from outlast.engine.owned_lane import RollbackRefused, TransactionUndone
 from outlast.errors import (
     InvalidDefinition,
     InvalidInput,
@@ -278,6 +279,8 @@ class ToolRunner:
             return Interrupted(ctx.call_id, UNDONE)  # with the transaction: nothing was done
         except (NotEncodable, ResultMismatch) as error:
             return Raised(ctx.call_id, failure_of(error))  # it was undone, and would be again
+        except RollbackRefused:
+            return Raised(ctx.call_id, TURNS_OPEN)
         except TransactionUndone as undone:
             return Interrupted(ctx.call_id, str(undone))
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from outlast.agents.state.change import appended, reduced, reducer_for, seeded
 from outlast.agents.state.reducer import Reducer, append
 from outlast.agents.state.slice_type import SliceType, check_reducer, types_for
+from outlast.agents.state.snapshot import Snapshot, checked_snapshot
 from outlast.agents.state.stored_value import Slice, load
 from outlast.core.result import Change, SliceUpdate
 from outlast.core.slice import (
@@ -49,14 +50,12 @@ class StateBuffer:
         self.slices = change(self.slices, record)
         self.changes.append(record)
 
-    def update(
-        self, make: Callable[[Slices], Sequence[StateRecord]], *, alone: bool = False
-    ) -> None:
+    def update(self, make: Callable[[Slices], Sequence[StateRecord]]) -> None:
         """Buffer a change that is made of what is there, now and when it is recorded."""
         self._check_open()
         for record in make(self.slices):
             self.slices = change(self.slices, record)
-        self.changes.append(SliceUpdate(make, alone=alone))
+        self.changes.append(SliceUpdate(make))
 
     def _check_open(self) -> None:
         if not self.is_open:
@@ -157,5 +156,13 @@ class SessionMutation:
             )
 
     def reset(self) -> None:
-        """Keep nothing, but for logs."""
-        self._buffer.update(lambda slices: [rolled_back(slices, EMPTY, reset=True)], alone=True)
+        """Keep nothing, but for logs. The call fails if another lane has an open turn by then."""
+        self._buffer.update(lambda slices: [rolled_back(slices, EMPTY, reset=True)])
+
+    def rollback(self, snapshot: Snapshot) -> None:
+        """Have all slices as they were in a snapshot, but for logs.
+
+        The call fails if another lane has an open turn by then.
+        """
+        to = checked_snapshot(snapshot).slices
+        self._buffer.update(lambda slices: [rolled_back(slices, to)])

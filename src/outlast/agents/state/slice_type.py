@@ -153,6 +153,12 @@ def named(name: str) -> SliceType[Any] | None:
     return _named.get(name)
 
 
+def types_named(name: str) -> list[SliceType[Any]]:
+    """Return the slices of a name: the one that was declared, or those of classes of that name."""
+    declared = _named.get(name)
+    return [declared] if declared else [each for each in _types.values() if each.name == name]
+
+
 def events_named(name: str) -> set[type]:
     """Return the classes of that name for which there are reducers, or that are slices."""
     events = {event for found in _types.values() for event in found.reducers}

@@ -88,6 +88,7 @@ class TracedExecutor:
         self.may_answer = executor.may_answer
         self.contact_child = executor.contact_child
         self.note_of_tool = executor.note_of_tool
+        self.change_state = executor.change_state
         self.give_feedback = executor.give_feedback
         self.check_completion = executor.check_completion
         self.cut_off = executor.cut_off

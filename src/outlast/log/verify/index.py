@@ -55,6 +55,8 @@ class Indexes:
                 self._queue(entry, e.delivery_id, "cancel")
             case r.RequestRelayed() as e:
                 self._queue(entry, e.delivery_id, "relay")
+            case r.StateChangeRequested() as e:
+                self._queue(entry, e.delivery_id, "state")
 
     def _queue(self, entry: Entry, delivery_id: str, kind: str) -> None:
         self.deliveries[delivery_id] = DeliveryInfo(

@@ -13,7 +13,7 @@ from outlast.core import record as r
 from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
 from outlast.core.record import AnyRecord, Entry
-from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change
+from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, is_log
 from outlast.log.verify.rule import Finding, Wrong, broken_rules
 
 Attempt = tuple[str, int]
@@ -65,7 +65,12 @@ class LaneLog:
 
     def _deliveries(self, e: AnyRecord) -> Iterator[Wrong]:
         match e:
-            case r.DeliveryQueued() | r.CancelRequested() | r.RequestRelayed():
+            case (
+                r.DeliveryQueued()
+                | r.CancelRequested()
+                | r.RequestRelayed()
+                | r.StateChangeRequested()
+            ):
                 if e.delivery_id in self._settled:
                     yield "QUEUED_TWICE", f"{e.delivery_id} arrives again"
                 self._settled[e.delivery_id] = False
@@ -138,6 +143,7 @@ class SessionLog:
             if self.started:
                 self._note(entry, lane.fold(self.started))
         self._note(entry, lane.add(entry))
+        self._note(entry, self._state(entry))
         self._share(entry, lane)
         self.last = entry
         if entry.offset in self._marks:
@@ -152,6 +158,21 @@ class SessionLog:
             yield "TIME_WENT_BACK", f"this was written at {entry.at}, after {self.last.at}"
         if isinstance(entry.record, r.SessionStarted) != (entry.offset == 1):
             yield "NO_START", "a session starts with its first record, and only there"
+
+    def _state(self, entry: Entry) -> Iterator[Wrong]:
+        """Look at a change of slices: is it one that follows on what there is?"""
+        match entry.record:
+            case r.StateRolledBack() as e:
+                busy = [n for n, log in self.lanes.items() if n != entry.lane and log.state.turn]
+                if busy:
+                    lanes = ", ".join(busy)
+                    yield "TURN_ROLLED_BACK", f"state is rolled back in an open turn of {lanes}"
+                if lost := [name for name in e.slices if is_log(self.slices, name)]:
+                    yield "LOG_REWRITTEN", f"the log {', '.join(lost)} is rolled back"
+            case r.StateChanged(op="append"):
+                return
+            case r.StateChanged() as e if is_log(self.slices, e.slice):
+                yield "LOG_REWRITTEN", f"the log {e.slice} is changed otherwise than by appending"
 
     def _share(self, entry: Entry, origin: LaneLog) -> None:
         """Let all lanes know what concerns them all."""

@@ -133,8 +133,9 @@ def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
     unsettled = [delivery.delivery_id for delivery in lane.unsettled]
     cancels = [cancel.delivery_id for cancel in lane.cancels]
     replies = [reply.delivery_id for reply in lane.replies]
+    changes = [change.delivery_id for change in lane.changes]
     queue = [] if lane.turn or "limit" in wait else [queued.delivery_id for queued in lane.queue]
-    return [*unsettled, *cancels, *replies, *queue]
+    return [*unsettled, *cancels, *replies, *changes, *queue]
 
 
 # Model calls

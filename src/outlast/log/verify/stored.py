@@ -16,12 +16,12 @@ from outlast.log.verify.log import LaneLog, SessionLog
 from outlast.log.verify.rule import Wrong, left_to_do
 from outlast.store import (
     FailureInfo,
+    FoldSnapshot,
     LaneInfo,
     Loaded,
     OutboxCursor,
     PermitInfo,
     SessionInfo,
-    Snapshot,
 )
 
 LIVELIEST_FIRST = ("running", "queued", "waiting", "sleeping", "failed", "idle")
@@ -135,7 +135,7 @@ def wrong_slices(loaded: Loaded, log: SessionLog) -> Iterator[Wrong]:
         yield "LOAD", "a worker would load other slices than the log says"
 
 
-def decoded(snapshot: Snapshot, kind: Any) -> Any:
+def decoded(snapshot: FoldSnapshot, kind: Any) -> Any:
     """Return what a snapshot holds, or None if it cannot be read."""
     try:
         return msgspec.msgpack.decode(snapshot.data, type=kind)

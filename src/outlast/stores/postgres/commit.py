@@ -18,7 +18,7 @@ from outlast.core.codec import Packer, checksum_of
 from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled
 from outlast.errors import NotEncodable
-from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
+from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
 from outlast.stores.postgres.admission import AdmissionItem, AdmissionJson
 from outlast.stores.postgres.notify import Notifier
 from outlast.stores.postgres.row import (
@@ -169,6 +169,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     revoked: Sequence[str] | UnsetType = UNSET
     sliced: int | UnsetType = UNSET
     slices_seen: int | UnsetType = UNSET
+    rolls_back: bool | UnsetType = UNSET
     awaits_permit: bool | UnsetType = UNSET
     frees: Sequence[str] | UnsetType = UNSET
     failure: LaneFailure | UnsetType = UNSET
@@ -295,7 +296,7 @@ class CommitItem(WriteItem[Committed | Refused]):
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
             wanted.more = True
 
-    def _fold(self, snapshot: Snapshot, buffer: GroupBuffer) -> SnapshotJson:
+    def _fold(self, snapshot: FoldSnapshot, buffer: GroupBuffer) -> SnapshotJson:
         data = self._packer.squeeze(snapshot.data)
         return SnapshotJson(snapshot.offset, snapshot.fold, *buffer.add(data))
 
@@ -371,6 +372,8 @@ def add_index(wanted: CommitJson, commit: Commit) -> None:
         wanted.revoked, wanted.more = index.revoked, True
     if index.changes_slices:
         wanted.sliced = change_offset(commit.records, 0)
+    if index.rolls_back:
+        wanted.rolls_back, wanted.more = True, True
     if index.failure or index.clears_failure:
         wanted.failure = index.failure or NO_FAILURE
     if index.over:

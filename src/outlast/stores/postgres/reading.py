@@ -10,7 +10,7 @@ from outlast.core.codec import Packer
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
-from outlast.store import Loaded, LogPage, Snapshot
+from outlast.store import FoldSnapshot, Loaded, LogPage
 from outlast.store.log import PageFiller, check_snapshot, concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
 from outlast.stores.postgres.pipeline import Rows
@@ -28,7 +28,7 @@ class LogRange(NamedTuple):
     end: int
     last_at: int
     checksum: str
-    snapshots: dict[str, Snapshot]
+    snapshots: dict[str, FoldSnapshot]
     rows: list[LogRow]
     counts: list[int]
 
@@ -129,9 +129,9 @@ class LogReader:
                 found.counts.append(count)
             else:
                 check_snapshot(offset, end)
-                found.snapshots[kind] = Snapshot(offset, count, self._packer.expand(data))
+                found.snapshots[kind] = FoldSnapshot(offset, count, self._packer.expand(data))
         return found
 
 
-def start_of(snapshot: Snapshot | None) -> int:
+def start_of(snapshot: FoldSnapshot | None) -> int:
     return snapshot.offset if snapshot else 0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from outlast.core.codec import checksum_of
 from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
-from outlast.store import Admission, Commit, Committed, EffectClaim, Refused, Snapshot
+from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
 from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.admission import (
     CHANGES_SLICES,
@@ -156,7 +156,7 @@ def put_effects(db: Database, effects: Sequence[EffectClaim], tenant: str) -> No
         )
 
 
-def stored(db: Database, snapshot: Snapshot) -> dict[str, Any]:
+def stored(db: Database, snapshot: FoldSnapshot) -> dict[str, Any]:
     data = db.packer.squeeze(snapshot.data)
     return {"last_offset": snapshot.offset, "fold": snapshot.fold, "data": data}
 
@@ -195,7 +195,8 @@ def is_last(db: Database, lane: LaneRow, digest: bytes) -> bool:
 def find_obstacle(db: Database, wanted: Commit, lane: LaneRow) -> Refused | None:
     """Look for what stands against a commit that its lane would take."""
     index = wanted.index
-    if not (wanted.effects or index.tokens or index.closed or wanted.slices_seen is not None):
+    is_conditional = wanted.slices_seen is not None or index.rolls_back
+    if not (wanted.effects or index.tokens or index.closed or is_conditional):
         return None
     for effect in wanted.effects:
         if held := held_by_another(db, effect):
@@ -204,6 +205,8 @@ def find_obstacle(db: Database, wanted: Commit, lane: LaneRow) -> Refused | None
         return Refused("token_taken")
     if wanted.slices_seen is not None and has_newer_slices(db, wanted, lane):
         return Refused("slices_changed")
+    if index.rolls_back and db.one("open_turn_elsewhere", {"sid": lane.sid, "lid": lane.lid}):
+        return Refused("turns_open")
     if closes_answered(db, wanted):
         return Refused("arrivals", unseen(db, wanted, lane))
     return None

@@ -9,7 +9,7 @@ from outlast.core.codec import checksum_of, size_of_row
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt
-from outlast.store import Loaded, LogPage, Snapshot
+from outlast.store import FoldSnapshot, Loaded, LogPage
 from outlast.store.log import PageFiller, check_snapshot, concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
 from outlast.stores.sqlite.database import (
@@ -117,21 +117,21 @@ def load(db: Database, session_id: str, lane: str, after: int | None) -> Loaded:
 
 def find_snapshot(
     db: Database, log: SessionLogRows, name: str, key: dict[str, object]
-) -> Snapshot | None:
+) -> FoldSnapshot | None:
     """Return a snapshot made by today's rules; any other is as good as none."""
     row = db.one(name, {**key, "fold": FOLD})
     if row is None:
         return None
     check_snapshot(row[0], log.end)
-    return Snapshot(row[0], row[1], db.packer.expand(row[2]))
+    return FoldSnapshot(row[0], row[1], db.packer.expand(row[2]))
 
 
 def follow(
     db: Database,
     log: SessionLogRows,
     lane: str,
-    snapshot: Snapshot | None,
-    slices: Snapshot | None,
+    snapshot: FoldSnapshot | None,
+    slices: FoldSnapshot | None,
     after: int,
     slices_after: int,
 ) -> Loaded:

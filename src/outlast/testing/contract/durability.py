@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.lane import FOLD
 from outlast.errors import DispatchConflict, SessionErased, StoreCorrupt, StoreFromTheFuture
-from outlast.store import Refused, Snapshot, Store
+from outlast.store import FoldSnapshot, Refused, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -71,7 +71,7 @@ class DurabilityContract(StoreUnderTest):
     async def test_what_was_written_is_there_when_the_store_is_opened_again(
         self, store: Store, tmp_path: Path, clock: ManualClock
     ) -> None:
-        token, hold = clock.token(), Snapshot(2, FOLD, b"fold")
+        token, hold = clock.token(), FoldSnapshot(2, FOLD, b"fold")
         claim = await start_and_claim(store, clock, token=token)
         large = delta("x" * 1_000_000)
         held = effect(claim)

@@ -6,7 +6,7 @@ from outlast.core import record as r
 from outlast.core.lane import FOLD
 from outlast.core.record import Entry
 from outlast.errors import CursorAhead, UnknownSession
-from outlast.store import Loaded, Snapshot, Store
+from outlast.store import FoldSnapshot, Loaded, Store
 from outlast.store.log import FULL_PAGE
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -126,7 +126,7 @@ class ReadingContract(StoreUnderTest):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        kept = Snapshot(2, FOLD, b"state")
+        kept = FoldSnapshot(2, FOLD, b"state")
         await write(store, commit(claim, put("a"), snapshot=kept, slices=kept))
         other = await start_and_claim(store, clock, held=[claim])
         await write(store, commit(other, put("b"), snapshot=kept, slices=kept))
@@ -233,7 +233,7 @@ class ReadingContract(StoreUnderTest):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        lane, slices = Snapshot(2, FOLD, b"lane" * 1_000), Snapshot(2, FOLD, b"slices")
+        lane, slices = FoldSnapshot(2, FOLD, b"lane" * 1_000), FoldSnapshot(2, FOLD, b"slices")
         await write(store, commit(claim, delta(), snapshot=lane, slices=slices))
         loaded = await store.log.load(claim.session_id, "main")
         assert (loaded.snapshot, loaded.slices) == (lane, slices)
@@ -243,17 +243,17 @@ class ReadingContract(StoreUnderTest):
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        await write(store, commit(claim, delta(), snapshot=Snapshot(2, FOLD, b"old")))
-        await write(store, commit(claim, delta(), number=1, snapshot=Snapshot(3, FOLD, b"new")))
+        await write(store, commit(claim, delta(), snapshot=FoldSnapshot(2, FOLD, b"old")))
+        await write(store, commit(claim, delta(), number=1, snapshot=FoldSnapshot(3, FOLD, b"new")))
         loaded = await store.log.load(claim.session_id, "main")
-        assert loaded.snapshot == Snapshot(3, FOLD, b"new")
+        assert loaded.snapshot == FoldSnapshot(3, FOLD, b"new")
         assert offsets(loaded.entries) == [4]
 
     async def test_a_snapshot_of_another_fold_is_ignored(
         self, store: Store, clock: ManualClock
     ) -> None:
         claim = await start_and_claim(store, clock)
-        other = Snapshot(2, FOLD + 1, b"made by other rules")
+        other = FoldSnapshot(2, FOLD + 1, b"made by other rules")
         await write(store, commit(claim, put('"a"'), snapshot=other, slices=other))
         loaded = await store.log.load(claim.session_id, "main")
         assert (loaded.snapshot, loaded.slices) == (None, None)
@@ -264,8 +264,8 @@ class ReadingContract(StoreUnderTest):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await admit(store, message(clock, claim.session_id, lane="notes"))
-        slices = Snapshot(2, FOLD, b"slices")
-        lane = Snapshot(2, FOLD, b"lane")
+        slices = FoldSnapshot(2, FOLD, b"slices")
+        lane = FoldSnapshot(2, FOLD, b"lane")
         await write(store, commit(claim, delta(), snapshot=lane, slices=slices))
         loaded = await store.log.load(claim.session_id, "notes")
         assert (loaded.snapshot, loaded.slices) == (None, slices)
@@ -275,11 +275,11 @@ class ReadingContract(StoreUnderTest):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, put('"a"')))
-        await write(store, commit(claim, put('"b"'), number=1, slices=Snapshot(3, FOLD, b"s")))
-        await write(store, commit(claim, delta(), number=2, snapshot=Snapshot(4, FOLD, b"l")))
+        await write(store, commit(claim, put('"b"'), number=1, slices=FoldSnapshot(3, FOLD, b"s")))
+        await write(store, commit(claim, delta(), number=2, snapshot=FoldSnapshot(4, FOLD, b"l")))
         loaded = await store.log.load(claim.session_id, "main")
-        assert loaded.snapshot == Snapshot(4, FOLD, b"l")
-        assert loaded.slices == Snapshot(3, FOLD, b"s")
+        assert loaded.snapshot == FoldSnapshot(4, FOLD, b"l")
+        assert loaded.slices == FoldSnapshot(3, FOLD, b"s")
         assert '"b"' in values_of(loaded)
         assert 5 in offsets(loaded.entries)
 
@@ -288,7 +288,7 @@ class ReadingContract(StoreUnderTest):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, delta(), put('"a"')))
-        await write(store, commit(claim, delta(), number=1, snapshot=Snapshot(4, FOLD, b"l")))
+        await write(store, commit(claim, delta(), number=1, snapshot=FoldSnapshot(4, FOLD, b"l")))
         loaded = await store.log.load(claim.session_id, "main")
         assert values_of(loaded) == ['"a"']
         assert offsets(loaded.entries) == [4, 5]
@@ -298,9 +298,9 @@ class ReadingContract(StoreUnderTest):
     ) -> None:
         claim = await start_and_claim(store, clock)
         await write(store, commit(claim, put('"a"')))
-        await write(store, commit(claim, put('"b"'), number=1, slices=Snapshot(3, FOLD, b"s")))
+        await write(store, commit(claim, put('"b"'), number=1, slices=FoldSnapshot(3, FOLD, b"s")))
         loaded = await store.log.load(claim.session_id, "main")
-        assert (loaded.snapshot, loaded.slices) == (None, Snapshot(3, FOLD, b"s"))
+        assert (loaded.snapshot, loaded.slices) == (None, FoldSnapshot(3, FOLD, b"s"))
         assert values_of(loaded) == ['"b"']
 
     async def test_of_another_lanes_commit_only_what_concerns_all_lanes_is_loaded(
@@ -320,7 +320,7 @@ class ReadingContract(StoreUnderTest):
         await write(store, commit(claim, *words))
         before = (await store.log.load(claim.session_id, "main")).tail_bytes
         end = await end_of(store, claim.session_id)
-        await write(store, commit(claim, delta(), number=1, snapshot=Snapshot(end, FOLD, b"")))
+        await write(store, commit(claim, delta(), number=1, snapshot=FoldSnapshot(end, FOLD, b"")))
         after = (await store.log.load(claim.session_id, "main")).tail_bytes
         assert before > after > 0
 

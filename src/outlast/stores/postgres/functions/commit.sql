@@ -7,7 +7,7 @@
 --   ["written", first offset, at, tenant, arrivals]  also for a commit that was written before
 --   ["arrivals", tenant, arrivals]                   the lane would rest past arrivals not seen
 --   ["history_changed", epoch]                       the owner has read the log in another epoch
---   ["lease_lost"], ["token_taken"], ["slices_changed"], ["effect_taken", effect]
+--   ["lease_lost"], ["token_taken"], ["slices_changed"], ["turns_open"], ["effect_taken", effect]
 --   ["turns", [[place, turn]]]                       cancels that it sends name other turns than
 --                                                    the open ones
 --   ["absent"]                                       `asks`, and the commit was not written
@@ -230,6 +230,14 @@ BEGIN
                 WHERE s.tenant = owner AND s.sid = session
                   AND s.slices_changed > (entry->>'slices_seen')::integer) THEN
         RETURN '["slices_changed"]';
+    END IF;
+    -- Every commit locks its session: no turn of another lane begins before this one is written.
+    IF entry ? 'rolls_back' AND EXISTS (
+               SELECT 1
+                 FROM outlast.lanes AS l
+                WHERE l.tenant = owner AND l.sid = session
+                  AND l.lane <> entry->>'lane' AND l.turn <> '') THEN
+        RETURN '["turns_open"]';
     END IF;
     -- The owner may close a request in another way than by its answer only if it has seen that
     -- there is none.

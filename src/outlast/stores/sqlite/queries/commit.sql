@@ -69,6 +69,9 @@ UPDATE outlast_sessions SET slices_changed = :offset WHERE sid = :sid;
 -- name: slices_changed_after
 SELECT 1 FROM outlast_sessions WHERE sid = :sid AND slices_changed > :seen;
 
+-- name: open_turn_elsewhere
+SELECT 1 FROM outlast_lanes WHERE sid = :sid AND lid <> :lid AND turn <> '' LIMIT 1;
+
 -- name: append
 INSERT INTO outlast_log (key, count, lane, at, marks, data)
 VALUES (:key, :records, :lane, :at, :marks, :data);
