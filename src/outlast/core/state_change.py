@@ -1,7 +1,7 @@
 """Changes of state that come from outside: when one is taken, and how it is written down.
 
 They arrive for `main`, and its owner takes them between the steps of a turn, or while nothing of
-the lane runs. Refuses to know reducers: `agents/state/change_request.py` does what needs users' code.
+the lane runs. Refuses to know reducers: what needs them is in `agents/state/change_request.py`.
 """
 
 from outlast.core import record as r
