@@ -29,6 +29,7 @@
     │   └── DeadlineExceeded    because its deadline had passed
     └── ToolError               raised by tools: a failure that the model sees
         ├── Retry               asks the model to correct its arguments
+        ├── InvalidPlan         a planning tool was called with what no plan can become
         ├── SubagentError       an agent that a tool asked has failed
         └── AuthorizationError  a tool's sign-in was not completed
 
@@ -276,6 +277,10 @@ class ToolError(OutlastError):
 
 class Retry(ToolError):
     code = "RETRY"
+
+
+class InvalidPlan(ToolError):
+    code = "INVALID_PLAN"
 
 
 class SubagentError(ToolError):

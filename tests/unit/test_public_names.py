@@ -16,7 +16,8 @@ HEAVY = set(
 
 
 # Each of a tool's options stands by itself above a function, and most tools name none or one.
-MORE = {"Tool": 14}
+# How an agent plans, what its milestones are and how it resumes are three questions, in no group.
+MORE = {"Agent": 15, "Tool": 14}
 
 
 def fresh(expression: str) -> Any:

@@ -48,7 +48,7 @@ ORDINARY = frozenset(
     keyboard keys kill lanes launch layout ledger line link list listener listing liveness
     loading lock log logs loop main maintenance memory merged metric migration model name net
     notify oauth obstacle openapi option options outbox outgoing output owned owner ownership
-    parts path peer pipeline plan pool port postgres principal private probe process
+    parts path peer pipeline planning pool port postgres principal private probe process
     progress promise prompt protocol provider providers pydantic random reader reading reasoning
     receiver reconnect recording refresh refusal registry remote report requests response rest
     result
@@ -58,7 +58,7 @@ ORDINARY = frozenset(
     subscription supervisor sync tasks telemetry terminal test testing text thread timeline
     timer token tool trace traced transaction transcript translation under unstable up url usage
     user validation value verify visible wait waiting wake watch webhooks window wire work workers
-    world wrapped writer return type backlog change mutation done set
+    world wrapped writer return type backlog change mutation done set milestones
     """.split()
 )
 

@@ -6,8 +6,11 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from outlast.agents.limit import checked_limit
+from outlast.agents.milestone import STEP_DONE, MilestoneTrigger
 from outlast.agents.model.client import ModelClient
 from outlast.agents.options import DEFAULT_LIMITS, DEFAULT_MODEL_OPTIONS, Limits, ModelOptions
+from outlast.agents.planning.planning import Planning
+from outlast.agents.planning.tool import planning_tools
 from outlast.agents.rule import Rule
 from outlast.agents.rule_set import checked_rules
 from outlast.agents.runtime.context import InstructionContext
@@ -16,8 +19,10 @@ from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
 from outlast.agents.validation import (
     checked_instructions,
+    checked_milestones,
     checked_models,
     checked_name,
+    checked_planning,
     checked_settings,
     collect,
     model_name,
@@ -25,7 +30,7 @@ from outlast.agents.validation import (
     output_spec,
     tools_of,
 )
-from outlast.core.policy import OnBusy, OnPartial, Policy
+from outlast.core.policy import OnBusy, OnPartial, Policy, Resume
 from outlast.core.setting import count_of, group_of, one_of, seconds_of
 
 Deps = TypeVar("Deps", default=Any)
@@ -44,7 +49,11 @@ class Agent(Generic[Deps, Out]):
     `outlast.ask_question` can ask the human. `on_busy` says what a message does that arrives during
     a turn.
     `rules` are policies about tool calls, feedback for the model and checks before a turn may end
-    (`outlast.rules`).
+    (`outlast.rules`). `planning` gives the model tools to keep a plan (`outlast.planning`);
+    `milestones` says what is progress that is worth keeping (`outlast.milestones`), by default a
+    step of a plan that is marked done. After a crash, and when a turn is retried, `resume` says
+    whether the model goes on in the conversation ("transcript"), or from the last "milestone" with
+    the prompt made anew.
     """
 
     def __init__(
@@ -60,18 +69,25 @@ class Agent(Generic[Deps, Out]):
         on_busy: OnBusy = "queue",
         subscriptions: Sequence[Subscription] = (),
         rules: Sequence[Rule] = (),
+        planning: Planning | None = None,
+        milestones: MilestoneTrigger | None = None,
+        resume: Resume = "transcript",
         model_options: ModelOptions = DEFAULT_MODEL_OPTIONS,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         model_options = group_of(ModelOptions, "model_options", model_options)
         limits = group_of(Limits, "limits", limits)
         self.name = checked_name(name)
-        self.tools = collect(name, tools, tools_of(name, subagents))
+        self.planning = checked_planning(name, planning)
+        own = planning_tools() if self.planning else []
+        self.tools = collect(name, tools, [*tools_of(name, subagents), *own])
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)
         self.elsewhere = {each.name: each for each in subagents if isinstance(each, RemotelyHosted)}
         self.rules = checked_rules(name, rules, self.tools)
+        resume = one_of(Resume, "resume", resume)
+        self.milestones = checked_milestones(name, milestones, self.planning, resume) or STEP_DONE
         self.limit = checked_limit("limits.turns", limits.turns)
         self.model, self.models = model, checked_models(name, model)
         self.policy = Policy(
@@ -93,6 +109,7 @@ class Agent(Generic[Deps, Out]):
             feedback=self.rules.triggers,
             checkers=self.rules.checker_names,
             max_refusals=count_of("max_refusals", limits.max_refusals, least=0),
+            resume=resume,
         )
         self.model_timeout = seconds_of("timeout", model_options.timeout)
         self.idle_timeout = seconds_of("idle_timeout", model_options.idle_timeout)

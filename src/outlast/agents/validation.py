@@ -8,10 +8,13 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from outlast.agents.milestone import MilestoneTrigger
 from outlast.agents.model.client import ToolSpec
+from outlast.agents.planning.planning import Planning
 from outlast.agents.schema import no_schema
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
+from outlast.core.policy import Resume
 from outlast.errors import InvalidDefinition
 
 OUTPUT_TOOL = "final_result"
@@ -111,6 +114,35 @@ def checked_instructions(agent: str, given: Any) -> Any:
         raise InvalidDefinition(
             f"the instructions of agent {agent} are a text or a function that returns one,"
             f" not {given!r}",
+            agent=agent,
+        )
+    return given
+
+
+def checked_planning(agent: str, given: Any) -> Planning | None:
+    """Return how an agent plans, if it does."""
+    if given is not None and not isinstance(given, Planning):
+        raise InvalidDefinition(
+            f'planning of agent {agent} is a Planning("plan-act-reflect"), not {given!r}',
+            agent=agent,
+        )
+    return given
+
+
+def checked_milestones(
+    agent: str, given: Any, planning: Planning | None, resume: Resume
+) -> MilestoneTrigger | None:
+    """Return what says of a call that it is a milestone, if the agent can have any."""
+    if given is not None and not isinstance(given, MilestoneTrigger):
+        raise InvalidDefinition(
+            f"milestones of agent {agent} are told by a trigger such as CheckpointTrigger(…), not"
+            f" by {given!r}",
+            agent=agent,
+        )
+    if resume == "milestone" and given is None and planning is None:
+        raise InvalidDefinition(
+            f"agent {agent} resumes from a milestone and can have none: give it"
+            " planning=Planning(…), or milestones=CheckpointTrigger(…)",
             agent=agent,
         )
     return given

@@ -12,6 +12,7 @@ from msgspec import Struct
 OnBusy = Literal["queue", "join", "interrupt"]
 OnPartial = Literal["continue", "restart"]
 OnExpiry = Literal["deny", "fail"]
+Resume = Literal["transcript", "milestone"]
 Interruption = Literal["rerun", "report", "ask", "fail", "reconcile"]
 
 SECOND = 1000
@@ -49,7 +50,8 @@ class Policy(Struct, frozen=True, gc=False):
     A provider that asks to be left alone for up to `longest_sleep` is waited for in the worker; for
     longer, or after `max_attempts`, the next of its `models` is asked, by name in the order of
     preference; where none is left the lane parks, for `provider_patience` in all. An answer that
-    one of the `checkers` refuses is sent back to the model `max_refusals` times.
+    one of the `checkers` refuses is sent back to the model `max_refusals` times. After a crash the
+    model goes on in the conversation, or, by `resume`, from the lane's last milestone.
     """
 
     on_busy: OnBusy = "queue"
@@ -68,6 +70,7 @@ class Policy(Struct, frozen=True, gc=False):
     feedback: tuple[FeedbackTrigger, ...] = ()
     checkers: tuple[str, ...] = ()
     max_refusals: int = 3
+    resume: Resume = "transcript"
 
     def tool(self, name: str) -> ToolPolicy:
         """Return the tool's policy; a tool that is gone from the code is treated with care."""

@@ -28,7 +28,9 @@ class ModelRequest(Struct, frozen=True, gc=False, kw_only=True):
 
     `view.messages` is the conversation; `view.rendered` is the client's to fill with its own
     form of it, message by message, so that history is translated once. `output`, where given,
-    is the tool by which the model gives its final answer; then it must call some tool.
+    is the tool by which the model gives its final answer; then it must call some tool. `tail` is
+    told behind the conversation and is no part of it: it may be another with every call, and
+    leaves what stands before it as it was, for a provider that caches the beginning of a request.
     """
 
     view: View
@@ -38,6 +40,7 @@ class ModelRequest(Struct, frozen=True, gc=False, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     output: ToolSpec | None = None
     settings: Mapping[str, Any] = {}
+    tail: str = ""
 
 
 class TextPiece(Struct, frozen=True, gc=False):

@@ -27,7 +27,7 @@ from outlast.agents.model.client import (
 )
 from outlast.agents.model.error import classify
 from outlast.agents.model.translation import StreamTranslator, read_parts, read_usage, render
-from outlast.core.message import Message, ModelAnswer, ProviderPart
+from outlast.core.message import Message, ModelAnswer, ProviderPart, Text, UserMessage
 from outlast.core.view import View
 from outlast.errors import InvalidDefinition, StoreFromTheFuture
 from outlast.log_context import get_logger
@@ -149,7 +149,7 @@ class ProviderModel:
         model = await self.ready()
         response = await library().model_request(
             model,
-            history(request.view),
+            messages(request),
             model_settings=settings(request.settings),
             model_request_parameters=parameters(request),
         )
@@ -161,7 +161,7 @@ class ProviderModel:
         announcer = StreamTranslator()
         async with library().model_request_stream(
             model,
-            history(request.view),
+            messages(request),
             model_settings=settings(request.settings),
             model_request_parameters=parameters(request),
         ) as stream:
@@ -271,6 +271,15 @@ def history(view: View) -> list[ModelMessage]:
     for message in view.messages[len(view.rendered) :]:
         view.rendered.append(translate(message))
     return list(view.rendered)
+
+
+def messages(request: ModelRequest) -> list[ModelMessage]:
+    """Return all that the model is told, the tail last.
+
+    It is a user's part: providers move a system's part to the front, before what they cache.
+    """
+    told = history(request.view)
+    return [*told, translate(UserMessage((Text(request.tail),)))] if request.tail else told
 
 
 def translate(message: Message) -> ModelMessage:

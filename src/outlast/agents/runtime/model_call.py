@@ -153,7 +153,7 @@ class ModelCaller:
             instructions = self._agent.instructions
             if not isinstance(instructions, str):
                 instructions = await self._make(instructions, lane, slices)
-            request = self._request(lane, view, action, instructions)
+            request = self._request(lane, slices, view, action, instructions)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
             sentence = f"the instructions of the agent {self._agent.name} failed: "
             failed = Failure(INSTRUCTIONS_FAILED, sentence + failure_of(error).message)
@@ -171,8 +171,13 @@ class ModelCaller:
         return self._failed(AnswerCutOff("the client gave up"), lane)
 
     def _request(
-        self, lane: Lane, view: View, action: CallModel, instructions: str
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, instructions: str
     ) -> ModelRequest:
+        tail = ""
+        if planning := self._agent.planning:
+            instructions = planning.after(instructions)
+            # An answer that goes on where it was cut off goes on from the last words.
+            tail = "" if view.unsettled else planning.tail(SessionContext(lane, slices))
         return ModelRequest(
             view=view,
             call_id=action.call_id,
@@ -181,6 +186,7 @@ class ModelCaller:
             tools=self._agent.specs if lane.can_ask else self._specs_unasked,
             output=self._agent.output,
             settings=self._agent.model_settings,
+            tail=tail,
         )
 
     async def _make(

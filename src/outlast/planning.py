@@ -1,0 +1,28 @@
+"""Plans for an agent: `Agent(planning=Planning(…))`. How is told in docs/how-to/planning.md."""
+
+from outlast.agents.planning.plan import (
+    AddStep,
+    Plan,
+    PlanStep,
+    SetupPlan,
+    StepStatus,
+    UpdateStep,
+    WritePlan,
+    WrittenStep,
+)
+from outlast.agents.planning.planning import Planning, Strategy
+from outlast.agents.planning.progress import ProgressSection
+
+__all__ = [
+    "AddStep",
+    "Plan",
+    "PlanStep",
+    "Planning",
+    "ProgressSection",
+    "SetupPlan",
+    "StepStatus",
+    "Strategy",
+    "UpdateStep",
+    "WritePlan",
+    "WrittenStep",
+]
