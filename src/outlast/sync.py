@@ -18,11 +18,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Generic
+from typing import Any, Generic, overload
 
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
+from outlast.agents.state.reducer import Reducer
 from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
 from outlast.core.event import Event
@@ -43,6 +44,7 @@ from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
+from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl, ProviderOutage
 from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
@@ -138,6 +140,7 @@ def opened(app: Outlast) -> Iterator[SyncOutlast]:
 
 # The twins: written by `make sync`
 
+E = TypeVar("E")
 Out = TypeVar("Out", default=Any)
 T = TypeVar("T")
 
@@ -293,6 +296,21 @@ class SyncSession(Bridge[Session[Out]]):
         """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
         return SyncSliceQuery(self._target.query(kind), self._thread)
 
+    @overload
+    def mutate(self, kind: type[T], *, principal: str = "") -> SyncSliceChanges[T]: ...
+
+    @overload
+    def mutate(self, kind: None = None, *, principal: str = "") -> SyncSessionChanges: ...
+
+    def mutate(
+        self, kind: type[T] | None = None, *, principal: str = ""
+    ) -> SyncSliceChanges[T] | SyncSessionChanges:
+        """Return the way to change what the session keeps of a type, or all that it keeps."""
+        found = self._target.mutate(kind, principal=principal)
+        if isinstance(found, SliceChanges):
+            return SyncSliceChanges(found, self._thread)
+        return SyncSessionChanges(found, self._thread)
+
     def snapshot(self) -> Snapshot:
         """Return all that the session keeps now, and what it is known by."""
         return self._thread.run(self._target.snapshot())
@@ -320,6 +338,60 @@ class SyncSliceQuery(Bridge[SliceQuery[T]]):
     def where(self, predicate: Callable[[T], bool]) -> list[T]:
         """Return the values for which the predicate is true."""
         return self._thread.run(self._target.where(predicate))
+
+
+class SyncSliceChanges(Bridge[SliceChanges[T]]):
+    """`SliceChanges` for sync code."""
+
+    def seed(self, *values: T, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Keep these values, and no others."""
+        return SyncReceipt(
+            self._thread.run(self._target.seed(*values, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def clear(self, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Keep no value."""
+        return SyncReceipt(
+            self._thread.run(self._target.clear(dispatch_id=dispatch_id)), self._thread
+        )
+
+    def append(self, value: T, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Keep a value after the others."""
+        return SyncReceipt(
+            self._thread.run(self._target.append(value, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def dispatch(self, event: object, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Change the slice by its reducer for the event, which the worker has to know."""
+        return SyncReceipt(
+            self._thread.run(self._target.dispatch(event, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def register(self, event: type[E], function: Reducer[T, E]) -> None:
+        """Have a reducer for an event in this process, as `outlast.state.reducer` does."""
+        self._target.register(event, function)
+
+
+class SyncSessionChanges(Bridge[SessionChanges]):
+    """`SessionChanges` for sync code."""
+
+    def dispatch(self, event: object, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Change every slice that has a reducer for the event, in the worker."""
+        return SyncReceipt(
+            self._thread.run(self._target.dispatch(event, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def reset(self, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Keep nothing, but for logs. It is refused while another lane has an open turn."""
+        return SyncReceipt(
+            self._thread.run(self._target.reset(dispatch_id=dispatch_id)), self._thread
+        )
+
+    def rollback(self, snapshot: Snapshot, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
+        """Have all slices as they were in a snapshot, but for logs."""
+        return SyncReceipt(
+            self._thread.run(self._target.rollback(snapshot, dispatch_id=dispatch_id)), self._thread
+        )
 
 
 class SyncCallbacks(Bridge[Callbacks]):

@@ -27,6 +27,7 @@ from outlast.session import Receipt, Session
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.listing import WorkerControl
+from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl
 from outlast.session.state import SliceQuery
 
@@ -35,6 +36,8 @@ BRIDGED: tuple[type, ...] = (
     Receipt,
     Session,
     SliceQuery,
+    SliceChanges,
+    SessionChanges,
     Callbacks,
     ChannelReceiver,
     ConnectionControl,
@@ -46,6 +49,8 @@ BRIDGED: tuple[type, ...] = (
 )
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}
 LEFT_OUT = {
+    # An observer is called on the event loop of the async session.
+    Session: {"observe"},
     # `opened` opens and closes it; the rest needs no loop, and the async app is at hand.
     Outlast: {"open", "close", "lifespan", "asgi", "hook", "agents", "clock", "store", "settings"}
     | {"worker", "public_url", "webhooks"},
@@ -144,12 +149,15 @@ class Twin:
             call = f"self._thread.iterate({call})"
         elif isinstance(node, ast.AsyncFunctionDef):
             call = f"self._thread.run({call})"
+        body = [f"        {line}" for line in returned(call, node.returns)]
+        if any(ast.unparse(each) == "overload" for each in node.decorator_list):
+            body = ["        ..."]
         summary = (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", "\n        ")
         return [
             *(f"    @{ast.unparse(each)}" for each in node.decorator_list),
             f"    def {node.name}({ast.unparse(node.args)}) -> {twin_type(node.returns)}:",
             *([f'        """{summary}"""'] if summary else []),
-            *(f"        {line}" for line in returned(call, node.returns)),
+            *body,
             "",
         ]
 
@@ -196,6 +204,14 @@ def returned(call: str, annotation: ast.expr) -> list[str]:
         return [f"return {kinds[0]}({call}, self._thread)"]
     if kinds[0] and parts[1:] == ["None"]:
         return [f"found = {call}", f"return {kinds[0]}(found, self._thread) if found else None"]
+    if all(kinds) and len(parts) == 2:
+        is_first = f"isinstance(found, {parts[0].partition('[')[0]})"
+        return [
+            f"found = {call}",
+            f"if {is_first}:",
+            f"    return {kinds[0]}(found, self._thread)",
+            f"return {kinds[1]}(found, self._thread)",
+        ]
     raise TypeError(f"teach this generator to return {ast.unparse(annotation)}")
 
 

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Generic, cast
+from typing import Any, Generic, cast, overload
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
@@ -38,12 +39,14 @@ from outlast.log.explain import Explanation, explain, gather
 from outlast.log.history import HistoryReader
 from outlast.log.reader import EventReader, Outcome, Wakeups, read_outcome
 from outlast.session.answer import check_answer, check_approver, checked_args
-from outlast.session.inbox import ANYBODY, Inbox, instant_of
+from outlast.session.inbox import ANYBODY, STATE, Arrival, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
+from outlast.session.mutation import SessionChanges, SliceChanges
+from outlast.session.observation import Observation, Observer
 from outlast.session.request import Request, request_of
 from outlast.session.result import Result, ResultStatus
 from outlast.session.retry import check_retry_failed, retry_if_failed
-from outlast.session.state import SliceQuery, take_snapshot
+from outlast.session.state import SliceQuery, read_refusal, read_slices, take_snapshot
 from outlast.session.waiting import (
     IdleWorkerCheck,
     OutageNotices,
@@ -267,7 +270,7 @@ class Session(Generic[Out]):
     async def _add(
         self,
         info: SessionInfo,
-        record: r.DeliveryQueued | r.CancelRequested,
+        record: Arrival,
         lane: str,
         scope: str,
         dispatch_id: str | None,
@@ -398,6 +401,8 @@ class Session(Generic[Out]):
         if delivery_id is None:
             return await self._result(info, None) if is_at_rest(info) else None
         delivery = await self._delivery(delivery_id)
+        if delivery.kind == STATE:
+            return await self._result_of_change(delivery)
         # An answer is settled when it is taken; its turn goes on.
         answered = delivery.outcome == "answered"
         goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
@@ -411,6 +416,13 @@ class Session(Generic[Out]):
         if needs_somebody(info, delivery.lane):
             return await self._waiting(info, delivery.lane)
         return await self._result(info, None) if is_at_rest(info) else None
+
+    async def _result_of_change(self, change: DeliveryInfo) -> Result[Out] | None:
+        """Return what became of a change of state; it waits for no turn and for nobody."""
+        if change.state != "settled":
+            return None
+        error = await read_refusal(self._store, change) if change.outcome == "refused" else None
+        return Result(status=cast("ResultStatus", change.outcome), error=error)
 
     async def _delivery(self, delivery_id: str) -> DeliveryInfo:
         found = await self._store.listing.delivery(delivery_id) if is_id(delivery_id) else None
@@ -435,7 +447,37 @@ class Session(Generic[Out]):
 
     def query(self, kind: type[T]) -> SliceQuery[T]:
         """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
-        return SliceQuery(self._store, self.id, type_of(kind))
+        return SliceQuery(type_of(kind), partial(read_slices, self._store, self.id))
+
+    @overload
+    def mutate(self, kind: type[T], *, principal: str = "") -> SliceChanges[T]: ...
+
+    @overload
+    def mutate(self, kind: None = None, *, principal: str = "") -> SessionChanges: ...
+
+    def mutate(
+        self, kind: type[T] | None = None, *, principal: str = ""
+    ) -> SliceChanges[T] | SessionChanges:
+        """Return the way to change what the session keeps of a type, or all that it keeps.
+
+        A change is a delivery to the lane `main`, whose owner makes it between two steps.
+        """
+        send = partial(self._change, check_who(PRINCIPAL, principal))
+        return SessionChanges(send) if kind is None else SliceChanges(type_of(kind), send)
+
+    async def _change(
+        self, principal: str, change: r.StateChangeRequested, dispatch_id: str | None
+    ) -> Receipt[Out]:
+        change = replace(change, principal=principal)
+        return await self._add(await self.info(), change, MAIN, f"session:{self.id}", dispatch_id)
+
+    def observe(self, kind: type[T], function: Observer[T]) -> Observation[T]:
+        """Have a function told how a slice changes, in this process and while it runs.
+
+        It is given the values before and after. `async with session.observe(T, fn):` ends with the
+        block, as does `close()`. Nothing of it is durable.
+        """
+        return Observation(self._store, self.id, type_of(kind), function)
 
     async def snapshot(self) -> Snapshot:
         """Return all that the session keeps now, and what it is known by."""

@@ -26,6 +26,22 @@ from outlast.store import Admission, AdmissionReceipt, RequestInfo, Store, Store
 ANYBODY = "tenant"
 """The scope of dispatch ids that the users of a tenant choose."""
 
+STATE = "state"
+"""The kind of a delivery that changes state."""
+
+Arrival = r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested
+"""What comes from outside for a session that exists."""
+
+
+def kind_of(record: Arrival) -> str:
+    """Return the kind of a delivery, as it is listed."""
+    match record:
+        case r.DeliveryQueued():
+            return record.kind
+        case r.CancelRequested():
+            return "cancel"
+    return STATE
+
 
 def keyed_token(agent: str, key: str) -> str:
     """Return the address of the one session of an agent that has a key."""
@@ -118,9 +134,7 @@ def defaults_of(kind: type[Struct]) -> dict[str, Any]:
     return {each.name: each.default for each in sorted(fields(kind), key=lambda each: each.name)}
 
 
-def without_deadline(
-    record: r.DeliveryQueued | r.CancelRequested,
-) -> r.DeliveryQueued | r.CancelRequested:
+def without_deadline(record: Arrival) -> Arrival:
     """A deadline that is given as a span of time is another instant at each try."""
     return replace(record, deadline_at=0) if isinstance(record, r.DeliveryQueued) else record
 
@@ -197,7 +211,7 @@ class Inbox:
         session_id: str,
         tenant: str,
         lane: str,
-        record: r.DeliveryQueued | r.CancelRequested,
+        record: Arrival,
         *,
         scope: str,
         dispatch_id: str | None,
@@ -206,7 +220,7 @@ class Inbox:
         """Add an arrival to a session that exists; the record's id is given here."""
         delivery_id = self._clock.new_id("dlv")
         named: AnyRecord = replace(record, delivery_id=delivery_id)
-        kind = record.kind if isinstance(record, r.DeliveryQueued) else "cancel"
+        kind = kind_of(record)
         return await self.admit(
             Admission(
                 tenant=tenant,

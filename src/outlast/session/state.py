@@ -1,8 +1,11 @@
-"""A session's state as it is read and changed from outside of its turns."""
+"""A session's state as it is read from outside of its turns: queries and snapshots.
+
+Changing it from there is in `mutation.py`, being told of changes in `observation.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic
 
 from typing_extensions import TypeVar
@@ -12,13 +15,16 @@ from outlast.agents.state.snapshot import Snapshot, own_slices
 from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import date_of
 from outlast.core.name import MAIN
+from outlast.core.record import Failure, StateChangeRefused
 from outlast.core.slice import STATE_RECORDS, Slices, change_all, values_of
 from outlast.log.snapshot import load_start
-from outlast.store import Loaded, SessionInfo, Store
+from outlast.store import DeliveryInfo, Loaded, SessionInfo, Store
 
 T = TypeVar("T")
 
 CHILDREN_AT_ONCE = 200
+REFUSAL_IS_NEAR = 4
+"""A refusal stands right before the record that settles its delivery."""
 
 
 async def read_slices(store: Store, session_id: str) -> Slices:
@@ -66,17 +72,25 @@ async def children_of(store: Store, info: SessionInfo) -> AsyncIterator[str]:
         yield child
 
 
+async def read_refusal(store: Store, change: DeliveryInfo) -> Failure | None:
+    """Return why a change of state was refused; None: because the session was over."""
+    page = await store.log.read_back(change.session_id, change.settled_offset, REFUSAL_IS_NEAR)
+    for entry in reversed(page.entries):
+        record = entry.record
+        if isinstance(record, StateChangeRefused) and record.delivery_id == change.delivery_id:
+            return record.error
+    return None
+
+
 class SliceQuery(Generic[T]):
     """What a session keeps of a type, read anew at each question."""
 
-    def __init__(self, store: Store, session_id: str, kept_as: SliceType[T]) -> None:
-        self._store = store
-        self._session_id = session_id
+    def __init__(self, kept_as: SliceType[T], read: Callable[[], Awaitable[Slices]]) -> None:
         self._type = kept_as
+        self._slices = read
 
     async def _read(self) -> Slice[T]:
-        slices = await read_slices(self._store, self._session_id)
-        return Slice(values_of(slices, self._type.name), self._type)
+        return Slice(values_of(await self._slices(), self._type.name), self._type)
 
     async def all(self) -> list[T]:
         """Return all values, oldest first."""
