@@ -48,7 +48,7 @@ NO_CLASS_OF_A_VALUE = (type, Callable)
 
 
 class ReturnType:
-    """What a function is declared to return. `unwrapped` types are not looked at."""
+    """The declared return type of a function. `unwrapped` types are not looked at."""
 
     def __init__(self, hint: Any, unwrapped: tuple[type, ...] = ()) -> None:
         self._check = CheckBuilder(unwrapped).build(hint)

@@ -20,7 +20,7 @@ from outlast.core.setting import count_of, names_of, seconds_of
 from outlast.errors import InvalidDefinition
 
 Said = str | None | Awaitable[str | None]
-"""What a rule returns: a sentence for the model, or nothing."""
+"""The return value of a rule: a sentence for the model, or nothing."""
 
 POLICY_TIMEOUT = FEEDBACK_TIMEOUT = 30.0
 CHECK_TIMEOUT = 300.0

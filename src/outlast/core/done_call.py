@@ -25,7 +25,7 @@ class DoneCall(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class DoneCalls:
-    """What has succeeded so far. `known` says of a resource which lanes know it as it is now.
+    """The calls that have succeeded so far. `known` says which lanes know a resource as it is now.
 
     A lane that has read it does; after one that wrote it, only that one.
     """

@@ -38,7 +38,7 @@ Partial = Literal["", "text", "reasoning", "broken"]
 """The partial answer of a model call that was cut off: only `text` can be continued."""
 
 Completion = Literal["", "accepted", "refused"]
-"""What the completion checkers say to the answer of the open step; nothing, if not asked yet."""
+"""The verdict of the completion checkers on the open step's answer; empty before they are asked."""
 
 TurnResult = Literal["completed", "failed", "cancelled"]
 SessionEnd = Literal["", "completed", "failed", "ended"]
@@ -50,12 +50,12 @@ OpenStatus = Literal["running", "queued", "waiting", "sleeping"]
 Wait = Literal[
     "request", "authorization", "children", "callback", "timer", "provider", "limit", "key"
 ]
-"""What a lane at rest within a turn waits for."""
+"""The wait of a lane at rest within a turn."""
 
 RUNNING: Final = "running"
 CUT: Final = "cut"
 PROVIDER: Final = "provider"
-"""What a lane waits for while its model cannot be had."""
+"""The wait of a lane whose model cannot be had."""
 UNSTORABLE = "unstorable"
 """Why a call's outcome is unknown: what it returned cannot be written down."""
 MISMATCH = "mismatch"

@@ -178,7 +178,7 @@ class TurnCancelled(Record, frozen=True, kw_only=True, tag="turn.cancelled"):
 
 
 class TurnStopping(Record, frozen=True, kw_only=True, tag="turn.stopping"):
-    """What the turn waited for is closed, so it ends, whatever may change before it has.
+    """The requests of the turn are closed, so it ends, whatever may change before it has.
 
     It fails for `error`, where there is one, and is cancelled otherwise.
     """

@@ -24,7 +24,7 @@ from outlast.core.record import (
 from outlast.core.slice import STATE_RECORDS, Slices, StateRecord, change
 
 Asked = RequestOpened | AuthorizationRequired
-"""What a child asks people for, as its own records have it."""
+"""A child's request to people, as its own records have it."""
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -189,7 +189,7 @@ class RemoteView(Struct, frozen=True, gc=False):
 
 
 class ChildContact(Struct, frozen=True, gc=False, kw_only=True):
-    """What came of contacting the server of a remote child.
+    """The result of contacting the server of a remote child.
 
     `callback` is the address that has to be open before that; then nothing was sent. `started` is
     the session there, if it was started now, and `told` whether its server posts news. `refusals`
@@ -254,7 +254,7 @@ def with_updates(end: Returned, slices: Slices) -> Returned:
 
 
 class FeedbackSaid(Struct, frozen=True, gc=False):
-    """What one feedback provider said, or why it failed."""
+    """The sentence of one feedback provider, or why it failed."""
 
     name: str
     text: str = ""
@@ -262,13 +262,13 @@ class FeedbackSaid(Struct, frozen=True, gc=False):
 
 
 class FeedbackCollected(Struct, frozen=True, gc=False):
-    """What the feedback providers said that were due."""
+    """The sentences of the feedback providers that were due."""
 
     said: tuple[FeedbackSaid, ...]
 
 
 class CompletionChecked(Struct, frozen=True, gc=False):
-    """What the `checkers` said to the end of a turn: `reasons` are of those that refuse it."""
+    """The verdict of the `checkers` on the end of a turn; `reasons` are of those that refuse it."""
 
     checkers: tuple[str, ...]
     reasons: dict[str, str]

@@ -19,7 +19,7 @@ EXCERPT = 200
 
 
 class PastWait(msgspec.Struct, gc=False):
-    """What the memo of a call tells of a wait that is over: the question, or a child's message."""
+    """The memory of a wait that is over: its question, or the message to the child."""
 
     prompt: str = ""
     asked: str = ""

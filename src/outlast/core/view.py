@@ -59,7 +59,7 @@ class View:
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
         self._notes: list[str] = []
-        """What rules say to the open step; it is told behind the results of the step's calls."""
+        """The feedback of rules on the open step, told behind the results of the step's calls."""
 
     def see(self, records: Iterable[AnyRecord]) -> None:
         """Take in more records."""

@@ -68,7 +68,7 @@ def escape(char: str) -> str:
 RUN = re.compile(r"""[^\s"'`(){}\[\]<>|,;:/\\?#&=!]+""")
 """A word, a host, an e-mail address or one name of a path."""
 PART = re.compile(r"[^.@_%+~-]+")
-"""What stands between the marks that hold an address together."""
+"""A part of an address, between the marks that hold it together."""
 NO_BLANKS = (
     *("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"),
     *("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"),

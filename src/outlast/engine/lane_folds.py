@@ -49,7 +49,7 @@ class HistoryChanged(LaneLost):
 
 
 class LaneStale(BaseException):
-    """What was folded could not be written, because an arrival was quicker: fold the log again."""
+    """The folded records could not be written, since an arrival came first: fold the log again."""
 
 
 async def insist(

@@ -20,7 +20,7 @@ _asked_by: ContextVar[str] = ContextVar("outlast_traceparent", default="")
 
 
 class TraceParent(Struct, frozen=True, gc=False):
-    """A span of somebody else's, by its ids; `flags` says whether it is sampled."""
+    """A span of another program, by its ids; `flags` says whether it is sampled."""
 
     trace_id: int
     span_id: int

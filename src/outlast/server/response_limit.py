@@ -38,7 +38,7 @@ class HeldAnswer:
 
 
 class UnsentBytes:
-    """What all callers have not taken yet of their answers."""
+    """The bytes of answers that all callers together have not taken yet."""
 
     def __init__(self, most: int, monotonic: Callable[[], float]) -> None:
         self._most = most

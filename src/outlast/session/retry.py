@@ -19,7 +19,7 @@ RETRY = "0" * 32
 
 
 class AcceptedMessage(Protocol):
-    """What a receipt says of a message: a store's receipt or a user's."""
+    """The fields that a store's receipt and a user's receipt share."""
 
     @property
     def session_id(self) -> str: ...
@@ -35,7 +35,7 @@ class AcceptedMessage(Protocol):
 
 
 def check_retry_failed(retry_failed: bool, dispatch_id: str | None) -> None:
-    """Refuse to retry what nobody can have sent before."""
+    """Refuse to retry a message that cannot have been sent before: it had no name."""
     if retry_failed and dispatch_id is None:
         raise InvalidInput(
             "retry_failed retries what was sent before with the same dispatch_id: give that, too"

@@ -83,7 +83,7 @@ async def read_refusal(store: Store, change: DeliveryInfo) -> Failure | None:
 
 
 class SliceQuery(Generic[T]):
-    """What a session keeps of a type, read anew at each question."""
+    """The state that a session keeps of one type, read anew at each call."""
 
     def __init__(self, kept_as: SliceType[T], read: Callable[[], Awaitable[Slices]]) -> None:
         self._type = kept_as

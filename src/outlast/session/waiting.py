@@ -34,7 +34,7 @@ WaitKind = Literal[
     "children",
     "worker",
 ]
-"""What is waited for, in the words of `session.waiting`; `worker`: one that takes the lane up."""
+"""The kinds of waits, in the words of `session.waiting`; `worker`: one that takes the lane up."""
 
 KINDS: tuple[WaitKind, ...] = get_args(WaitKind)
 """Of several, the first is told: what somebody can do something about, then what ends by itself."""
@@ -50,7 +50,7 @@ AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
 
 
 class WaitingFor(Struct, frozen=True, kw_only=True, gc=False):
-    """What a session waits for: its own wait, or that of a child which it waits for.
+    """The wait of a session: its own, or that of a child which it waits for.
 
     `session_id`, `agent` and `lane` say whose. `since` is when it began; for a provider that is its
     first failure, and `error` its last, with a `hint` of what to mend. `next_try_at` is when the

@@ -70,7 +70,7 @@ class ConnectionReset(Struct, frozen=True):
 
 
 class ConnectionsRefused(Struct, frozen=True):
-    """Nobody listens, and what was being answered is cut off: the server is down."""
+    """The server is down: it refuses connections, and answers under way are cut off."""
 
 
 class NoAnswer(Struct, frozen=True):

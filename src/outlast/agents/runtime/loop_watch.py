@@ -24,7 +24,7 @@ INTERVAL = 0.25
 
 
 class ToolStep:
-    """What the loop is in now: a tool, since when, and whether it was named for it."""
+    """The tool that the loop runs now, since when, and whether a warning has named it."""
 
     def __init__(self, ids: Mapping[str, object], since: float) -> None:
         self.ids = ids

@@ -31,7 +31,7 @@ E = TypeVar("E")
 
 
 class StateBuffer:
-    """What a call wants to change, and the slices as the call sees them."""
+    """The changes that a call wants to make, and the slices as the call sees them."""
 
     def __init__(self, slices: Slices) -> None:
         self.slices = slices
@@ -93,7 +93,7 @@ def reduced_by(
 
 
 class SliceMutation(Generic[T]):
-    """What a tool can do to one slice, with the outcome of its call."""
+    """Changes to one slice, recorded with the outcome of the call."""
 
     def __init__(self, kept_as: SliceType[T], buffer: StateBuffer) -> None:
         self._type = kept_as
@@ -142,7 +142,7 @@ class SliceMutation(Generic[T]):
 
 
 class SessionMutation:
-    """What a tool can do to all of the session's state, with the outcome of its call."""
+    """Changes to all of the session's state, recorded with the outcome of the call."""
 
     def __init__(self, buffer: StateBuffer) -> None:
         self._buffer = buffer

@@ -25,7 +25,7 @@ def replace_latest(values: Sequence[T], value: T) -> Sequence[T]:
 
 
 Key = str | Callable[[Any], Any]
-"""What tells values apart: a field's name, or a function of the value."""
+"""The key that tells values apart: a field's name, or a function of the value."""
 
 
 def upsert_by(key: Key) -> Reducer[Any, Any]:

@@ -8,7 +8,7 @@ from outlast.log.explain import Cause, Explanation
 STYLES = {"failure": "red", "request": "yellow", "provider": "yellow", "retry": "yellow"}
 
 UNTIL = {"owner": "lease until", "provider": "next try at"}
-"""What the second instant of a link is, where it is not simply when that ends."""
+"""The meaning of a link's second instant, where it is not the end of the link."""
 
 
 @command

@@ -1,4 +1,4 @@
-"""What must be so where feedback was given, or the end of a turn was checked. See `rule.py`."""
+"""Rules of a sound log about feedback and about checks before a turn ends. See `rule.py`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

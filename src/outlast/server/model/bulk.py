@@ -39,7 +39,7 @@ class BulkRetryIn(In):
 
 
 class BulkRetryOut(Out):
-    """What became of one page of failed turns."""
+    """The outcome of retrying one page of failed turns."""
 
     model_config = example({"retried": 10, "left": 1, "next_cursor": None})
 
@@ -77,7 +77,7 @@ class BulkCancelIn(In):
 
 
 class BulkCancelOut(Out):
-    """What became of one page of open turns and messages."""
+    """The outcome of cancelling one page of open turns and messages."""
 
     model_config = example({"cancelled": 100, "left": 0, "next_cursor": A_CURSOR})
 

@@ -43,7 +43,7 @@ Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
 
 
 class Capabilities(In):
-    """What the session's user interface can do."""
+    """The abilities of the session's user interface."""
 
     request_input: bool = Field(True, description="Whether somebody can be asked.")
 

@@ -146,7 +146,7 @@ class FailureOut(Out):
 
 
 class WaitingForOut(Out):
-    """What a session waits for: its own wait, or that of a child which it waits for."""
+    """The wait of a session: its own, or that of a child which it waits for."""
 
     model_config = example(A_WAIT)
 

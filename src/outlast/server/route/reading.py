@@ -30,7 +30,7 @@ waiting = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_cl
 
 LONGEST = 30
 NO_OUTAGE = "none"
-"""What a caller who waits says who has not been told of an outage."""
+"""The value that a waiting caller sends while it has not been told of an outage."""
 PAGE_BYTES = 1024 * 1024
 """A page of a conversation is full with these, and has one message at least."""
 

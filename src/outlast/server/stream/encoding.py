@@ -17,9 +17,9 @@ SIGN_IN = AuthorizationRequired.__struct_config__.tag
 
 
 class Visibility(Struct, frozen=True, gc=False):
-    """What a reader may see: internal events, and the addresses of sign-ins.
+    """The rights of a reader: whether it sees internal events, and the addresses of sign-ins.
 
-    Whoever has the address of a sign-in can end it, so it takes the scope `send`.
+    The address of a sign-in is enough to complete it, so reading it takes the scope `send`.
     """
 
     internals: bool = False

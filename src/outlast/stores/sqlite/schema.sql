@@ -3,14 +3,13 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- All that is here besides the log can be built anew from it, except owners, documents, how far
--- outbox cursors have told, and the names of what was
--- erased.
--- Every name begins with outlast_, so that an application may keep its own tables in
--- the same file. Keys that join tables are integers: ids are stored once. Tables have
--- a rowid: with WITHOUT ROWID the log took twice the room. Lanes named `main` are NULL
--- where a row is written per commit. No foreign keys: every write goes through one
--- transaction of ours, and checking them again would cost a lookup per row.
+-- Everything here can be rebuilt from the log, except the owners of lanes, the positions of outbox
+-- cursors, documents, and the names of what was erased.
+--
+-- Every name begins with outlast_, so that an application may keep its own tables in the same file.
+-- Keys that join tables are integers: ids are stored once. Tables have a rowid: with WITHOUT ROWID
+-- the log took twice the room. The lane `main` is NULL where a row is written per commit. There are
+-- no foreign keys: only our own transactions write, and a second check would cost a lookup per row.
 
 CREATE TABLE outlast_sessions (
     -- Half of a log key, hence 31 bits. Never given twice: see `add_session`.
@@ -111,7 +110,7 @@ CREATE TABLE outlast_deliveries (
     id TEXT NOT NULL UNIQUE,
     lane TEXT,
     kind TEXT NOT NULL,
-    -- What was queued before it when it came: the receipt says so again if asked again.
+    -- How many messages were queued before it on arrival, for the receipt of a repeated admission.
     position INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'joined', 'settled')),
     outcome TEXT,
@@ -140,7 +139,7 @@ CREATE TABLE outlast_requests (
     state TEXT NOT NULL
         CHECK (state IN ('open', 'answered', 'cancelled', 'superseded', 'expired')),
     expires_at INTEGER NOT NULL,
-    -- Where the answer arrived: its lane may close the request otherwise only having seen it.
+    -- The offset of the answer: the lane may close the request in another way only before it.
     answered_offset INTEGER NOT NULL DEFAULT 0,
     data TEXT NOT NULL
 ) STRICT;
@@ -169,8 +168,8 @@ CREATE TABLE outlast_blobs (
     UNIQUE (tenant, hash)
 ) STRICT;
 
--- The sessions whose logs point at a blob, written with the first commit that does. Session 0
--- stands for users unknown: blobs from before there was this table stay for good.
+-- The sessions whose logs point at a blob, written with the first commit that does. The blob goes
+-- with the last of them.
 CREATE TABLE outlast_blob_users (
     tenant TEXT NOT NULL,
     hash BLOB NOT NULL,
@@ -180,7 +179,7 @@ CREATE TABLE outlast_blob_users (
 
 CREATE INDEX outlast_blob_users_of_session ON outlast_blob_users (sid);
 
--- Folds, overwritten in place. One made by other rules than today's is ignored.
+-- Folds of lanes, overwritten in place. One made by another version of the fold is ignored.
 CREATE TABLE outlast_snapshots (
     lid INTEGER PRIMARY KEY,
     last_offset INTEGER NOT NULL,
@@ -195,7 +194,7 @@ CREATE TABLE outlast_slices (
     data BLOB NOT NULL
 ) STRICT;
 
--- The holders of idempotency keys. The scope names its tenant or session.
+-- The calls that have taken idempotency keys. The scope names a tenant or a session.
 CREATE TABLE outlast_effects (
     tenant TEXT NOT NULL,
     scope TEXT NOT NULL,
@@ -207,13 +206,13 @@ CREATE TABLE outlast_effects (
     UNIQUE (scope, key)
 ) STRICT;
 
--- Whose holds outlive it when it is erased; those in its own scope are found by that.
+-- For the erasure of a session: its keys in the scope of a tenant. Those in its own scope are found by it.
 CREATE INDEX outlast_effects_shared ON outlast_effects (session_id)
     WHERE substr(scope, 1, 8) <> 'session:';
 
 -- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
--- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit is the
--- call's, not its worker's: it stays until an owner of the lane has recorded what became of it.
+-- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit belongs to the
+-- call, not to its worker: it stays until an owner of the lane has recorded the call's outcome.
 CREATE TABLE outlast_permits (
     pid INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
@@ -221,8 +220,8 @@ CREATE TABLE outlast_permits (
     call_id TEXT NOT NULL,
     most INTEGER NOT NULL,
     held INTEGER NOT NULL CHECK (held IN (0, 1)),
-    -- Since when it has a place, or was told to ask again: a call that does not come is passed
-    -- by, and is in no line until it asks.
+    -- Since when it could begin, or should have asked again. A call that does not come is skipped:
+    -- it is `absent`, and in no queue until it asks.
     expected_at INTEGER,
     absent INTEGER NOT NULL DEFAULT 0 CHECK (absent IN (0, 1)),
     UNIQUE (name, lid, call_id)
@@ -252,29 +251,30 @@ CREATE TABLE outlast_workers (
     version TEXT NOT NULL,
     lease INTEGER NOT NULL CHECK (lease > 0),
     lease_until INTEGER NOT NULL,
-    -- How many lanes it takes on at once, of which agents and names, as JSON; no names are all.
+    -- How many lanes it runs at once, of which agents and names, as JSON; an empty list means all.
     concurrency INTEGER NOT NULL DEFAULT 0,
     agents TEXT NOT NULL DEFAULT '[]',
     lanes TEXT NOT NULL DEFAULT '[]',
-    -- It was asked to hand back its lanes and leave.
+    -- An operator asked it to release its lanes and stop.
     draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)),
-    -- What it has counted so far, as JSON.
+    -- Its counters, as JSON text; nothing here reads them.
     counters TEXT NOT NULL DEFAULT '',
-    -- The agents of which only so many lanes may be at work at once, as JSON.
+    -- How many lanes of an agent may be at work at once, by agent, as JSON.
     at_once TEXT NOT NULL DEFAULT '{}',
     -- It takes only lanes for which something has arrived since then; 0: whatever is ready.
     arrived_since INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
--- Sessions that were erased, and of whose log or blobs something is still in the file: what is
--- large goes in pieces, so that no commit waits for long.
+-- Erased sessions whose log or blobs are partly still in the file. A large log is deleted in pieces,
+-- so that no commit waits for long.
 CREATE TABLE outlast_erasures (
     sid INTEGER PRIMARY KEY
 ) STRICT;
 
--- Cursors over sessions' logs, from which events of the types in `events` (JSON) are told to
--- a consumer outside. `told` grows with each commit that has something to tell, `held` with each
--- time that the outbox cursor is given out; until `held_until` no other process is given it.
+-- A cursor over a session's log, whose events of the types in `events` (JSON) go to a receiver
+-- outside. A commit with such an event makes the outbox cursors of its session due. `told` grows with
+-- every such commit; `held` counts how often the cursor was taken, and until `held_until` no other
+-- process may take it.
 CREATE TABLE outlast_outbox_cursors (
     oid INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
@@ -296,7 +296,7 @@ CREATE TABLE outlast_outbox_cursors (
 
 CREATE INDEX outlast_outbox_cursors_due ON outlast_outbox_cursors (due_at) WHERE due_at IS NOT NULL;
 
--- Events that an outbox cursor could not tell of in time.
+-- Events that could not be delivered in time.
 CREATE TABLE outlast_dead_letters (
     did INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
@@ -332,8 +332,8 @@ CREATE TABLE outlast_listeners (
     place TEXT NOT NULL
 ) STRICT;
 
--- A session with what follows from its last row, its lanes and its tokens. It is what its
--- liveliest lane is, unless it is over.
+-- A session with everything that follows from the end of its log, its lanes and its tokens. Its
+-- status is that of its liveliest lane, unless it is over.
 CREATE VIEW outlast_session_list AS
 SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over, s.parent,
        g.at AS updated_at,

@@ -78,7 +78,7 @@ def cancel(clock: Clock, session_id: str, *, turn: str = "", lane: str = "main")
 
 
 def commit(claim: Claim, *records: AnyRecord, worker: str = "w1", **changes: Any) -> Commit:
-    """What the owner of a lane adds next; it has seen all that was there when it claimed."""
+    """Return the next commit of a lane's owner, which has seen all that was there at its claim."""
     wanted = Commit(
         session_id=claim.session_id,
         lane=claim.lane,

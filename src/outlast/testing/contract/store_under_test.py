@@ -13,7 +13,7 @@ from outlast.testing.clock import ManualClock
 
 
 class StoreUnderTest:
-    """What the tests need to know of a store.
+    """Facts about a store that the tests need.
 
     Every store gives `open_store` and `kill`; one that outlives its process gives the rest too.
     """

@@ -1,4 +1,4 @@
--- What a transactional tool of the tests does; every SQL database understands it.
+-- The statements of the transactional tool in the tests; every SQL database understands them.
 
 -- name: make_notes
 CREATE TABLE contract_notes (note INTEGER);

@@ -98,7 +98,7 @@ def is_due(trigger: FeedbackTrigger, calls: int, waited: int) -> bool:
 
 
 class HeededPolicies:
-    """What had succeeded in a session when a call was asked for, and whether it could run then."""
+    """The calls that had succeeded when another was asked for, and whether that could run then."""
 
     def __init__(self, agent: Agent) -> None:
         rules = agent.rules.policies

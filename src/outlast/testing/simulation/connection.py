@@ -118,7 +118,7 @@ class SimulatedConnection(WrappedStore):
 
     @property
     def clock(self) -> MeasuredStoreClock:
-        """What this process knows of the store's time from the answers that it got."""
+        """The store's time, as this process knows it from the answers that it got."""
         return self._server_clock
 
     # Requests

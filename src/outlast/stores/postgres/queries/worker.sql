@@ -3,7 +3,7 @@
 SELECT pg_backend_pid();
 
 -- name: find_state
--- What another process does: `active` if it has a statement to work on or to wait with.
+-- The state of another process: `active` if it runs a statement, or waits within one.
 SELECT a.state FROM pg_stat_activity AS a WHERE a.pid = :pid;
 
 -- name: limit_lock

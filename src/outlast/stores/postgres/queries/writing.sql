@@ -56,7 +56,7 @@ SELECT pg_advisory_unlock_all();
 DISCARD TEMP;
 
 -- name: drop_snapshots
--- What is derived from a session's log, to be folded from it again.
+-- Drop the snapshots of a session, which are folded from its log again.
 WITH
     named AS (SELECT s.tenant, s.sid FROM outlast.sessions AS s WHERE s.id = :session_id),
     dropped AS (

@@ -144,7 +144,7 @@ INSERT INTO outlast_tokens (tenant, token, sid, living) VALUES (:tenant, :token,
 UPDATE outlast_tokens SET living = 0 WHERE sid = :sid AND token = :token AND living;
 
 -- name: end_session
--- What ended stays ended as it did.
+-- A session that is over stays over, in the way in which it ended first.
 UPDATE outlast_sessions SET over = :over WHERE sid = :sid AND over = '';
 
 -- name: wake_other_lanes

@@ -41,7 +41,7 @@ INSERT INTO outlast_limits (name, paid_until) VALUES (:name, :paid_until)
 ON CONFLICT (name) DO UPDATE SET paid_until = excluded.paid_until;
 
 -- name: drop_stale_permits
--- What a call has under limits that it does not ask for.
+-- The permits of a call under limits that it does not ask for any more.
 DELETE FROM outlast_permits
  WHERE lid = :lid AND call_id = :call_id AND name NOT IN (SELECT value FROM json_each(:names))
 RETURNING name;
