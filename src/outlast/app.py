@@ -14,6 +14,7 @@ from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
 from outlast.agents.hook import Hooks, check_named
+from outlast.agents.prompt.render import RenderedPrompt
 from outlast.agents.registry import agents_by_name, name_of, remotes_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import ref_of
@@ -60,6 +61,7 @@ from outlast.session.listing import (
     check_sought,
     check_status,
 )
+from outlast.session.prompt import render_prompt
 from outlast.session.provider import ProviderControl
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
@@ -415,6 +417,18 @@ class Outlast:
 async def start_described(app: Outlast, new: NewSession) -> Session[Any]:
     """Start a session that is described whole: the server also says for how many it is started."""
     return await app._router.start(new)
+
+
+async def rendered_prompt(
+    app: Outlast, agent: str, session_id: str | None = None, lane: str = MAIN
+) -> RenderedPrompt:
+    """Return what an agent's model would be told next, in a session or in a new one."""
+    known = app.agents[name_of(agent, app.agents)]
+    if session_id is not None:
+        await app.session(session_id)
+    async with AsyncExitStack() as stack:
+        deps = await app._runtime.enter_deps(stack)
+        return await render_prompt(known, app.store, session_id, lane, deps)
 
 
 def checked_queue(limits: QueueLimits) -> QueueLimits:

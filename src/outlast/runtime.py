@@ -71,11 +71,15 @@ class Runtime:
             for client in models:
                 stack.push_async_callback(client.close)
             await prepare(models, name)
-        deps = await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
+        deps = await self.enter_deps(stack)
         watch = LoopWatch(self._clock)
         watch.start()
         stack.callback(watch.stop)
         return self._observed_worker(self._executors(clients, deps, watch), settings, watch)
+
+    async def enter_deps(self, stack: AsyncExitStack) -> Any:
+        """Return what tools and prompts have as their `deps`, until the stack is closed."""
+        return await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
 
     def _executors(
         self, clients: Mapping[str, Sequence[ModelClient]], deps: Any, watch: LoopWatch

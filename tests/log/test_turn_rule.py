@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 from unit.history import (
     Log,
     accepts_answer,
@@ -18,13 +19,22 @@ from unit.history import (
 )
 
 from outlast.core import record as r
+from outlast.core.prompt import prompt_digest, section_digest
 from outlast.core.record import AnyRecord
 from outlast.log.verify.rule import broken_rules
 
 CALLED = (message(), *turn_begins(), *wants("find"), starts())
 DONE = (*CALLED, returns())
+ASKED = (message(), *turn_begins())
 ANSWERED = (message(), *turn_begins(), answers())
+WORK = r.PromptSection("work", section_digest("Work."), "Work.")
+KNOWN = replace(WORK, text="")
 SILENT = r.FeedbackSkipped(turn="t1", step=1, name="stay", since=0)
+
+
+def prompt(*sections: r.PromptSection, digest: str = "") -> AnyRecord:
+    digest = digest or prompt_digest(sections)
+    return r.PromptRendered(call_id="t1.s1", attempt=1, digest=digest, sections=sections)
 
 
 def codes(records: Sequence[AnyRecord], last: AnyRecord) -> list[str]:
@@ -41,6 +51,8 @@ def codes(records: Sequence[AnyRecord], last: AnyRecord) -> list[str]:
             refuses_answer(2, step=2),
         ),
         (ANSWERED, accepts_answer()),
+        (ASKED, prompt(WORK)),
+        ((*ASKED, prompt(WORK)), prompt(KNOWN, replace(WORK, key="more"))),
     ],
 )
 def test_what_rules_say_in_their_place_is_sound(
@@ -58,6 +70,9 @@ def test_what_rules_say_in_their_place_is_sound(
         (CALLED, gives_feedback(), "CALL_LEFT_OPEN"),
         (CALLED, accepts_answer(), "CALL_LEFT_OPEN"),
         ((*DONE, SILENT), gives_feedback(), "HEARD_TWICE"),
+        (ASKED, prompt(KNOWN), "TEXT_MISSING"),
+        (ASKED, prompt(WORK, digest="another"), "WRONG_DIGEST"),
+        (ASKED, prompt(replace(WORK, text="Rest.")), "WRONG_DIGEST"),
         ((*ANSWERED, accepts_answer()), accepts_answer(), "CHECKED_TWICE"),
         ((*ANSWERED, refuses_answer()), refuses_answer(2), "CHECKED_TWICE"),
         (ANSWERED, refuses_answer(2), "WRONG_COUNT"),

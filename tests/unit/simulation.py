@@ -35,6 +35,7 @@ from outlast.core.message import Part, Reasoning, Text, ToolCall
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.outcome import active_time, opening, outcome
 from outlast.core.policy import HOUR, FeedbackTrigger, Policy, ToolPolicy
+from outlast.core.prompt import section_digest
 from outlast.core.record import AnyRecord, Entry, Failure
 from outlast.core.remote_child import has_callback
 from outlast.core.result import (
@@ -377,7 +378,14 @@ class Simulation:
                     refusal=self.choose([*[None] * 9, Failure("RETRY", "no")]),
                 )
             )
-        return Answered(tuple(parts), Usage(1, 1), tuple(wanted))
+        return Answered(tuple(parts), Usage(1, 1), tuple(wanted), prompt=self._prompt())
+
+    def _prompt(self) -> tuple[r.PromptSection, ...]:
+        """Sections that come, go and say something else."""
+        texts = {"work": self.choose(["a", "b"]), "notes": self.choose(["a", "c", ""])}
+        return tuple(
+            r.PromptSection(key, section_digest(text), text) for key, text in texts.items() if text
+        )
 
     # Tools
 

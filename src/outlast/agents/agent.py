@@ -11,6 +11,7 @@ from outlast.agents.model.client import ModelClient
 from outlast.agents.options import DEFAULT_LIMITS, DEFAULT_MODEL_OPTIONS, Limits, ModelOptions
 from outlast.agents.planning.planning import Planning
 from outlast.agents.planning.tool import planning_tools
+from outlast.agents.prompt.template import PromptTemplate, with_planning
 from outlast.agents.rule import Rule
 from outlast.agents.rule_set import checked_rules
 from outlast.agents.runtime.context import InstructionContext
@@ -28,6 +29,7 @@ from outlast.agents.validation import (
     model_name,
     one_of_each_name,
     output_spec,
+    several,
     tools_of,
 )
 from outlast.core.policy import OnBusy, OnPartial, Policy, Resume
@@ -36,7 +38,7 @@ from outlast.core.setting import count_of, group_of, one_of, seconds_of
 Deps = TypeVar("Deps", default=Any)
 Out = TypeVar("Out", default=str)
 
-Instructions = str | Callable[[InstructionContext[Any]], str | Awaitable[str]]
+Instructions = str | Callable[[InstructionContext[Any]], str | Awaitable[str]] | PromptTemplate
 
 
 class Agent(Generic[Deps, Out]):
@@ -44,7 +46,8 @@ class Agent(Generic[Deps, Out]):
 
     `model` is a pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model, or any
     ModelClient; or a list of these, the preferred one first: where one cannot be had, the turn goes
-    on with the next. `instructions` may be a function of a context with `session` and `deps`.
+    on with the next. `instructions` may be a function of a context with `session` and `deps`, or a
+    `PromptTemplate` of sections, which may bring tools along (`outlast.prompts`).
     With `output_type` the final answer is a value of that type. A model that has the tool
     `outlast.ask_question` can ask the human. `on_busy` says what a message does that arrives during
     a turn.
@@ -79,8 +82,15 @@ class Agent(Generic[Deps, Out]):
         limits = group_of(Limits, "limits", limits)
         self.name = checked_name(name)
         self.planning = checked_planning(name, planning)
-        own = planning_tools() if self.planning else []
-        self.tools = collect(name, tools, [*tools_of(name, subagents), *own])
+        self.instructions: Instructions = checked_instructions(name, instructions)
+        self.prompt = (
+            with_planning(instructions, self.planning)
+            if isinstance(instructions, PromptTemplate)
+            else None
+        )
+        own = [*several(name, "tools", tools), *(self.prompt.tools if self.prompt else ())]
+        others = [*tools_of(name, subagents), *(planning_tools() if self.planning else ())]
+        self.tools = collect(name, own, others)
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)
@@ -116,7 +126,6 @@ class Agent(Generic[Deps, Out]):
         self.model_settings = checked_settings(name, model_options.settings)
         self.model_limit = checked_limit("model_options.limit", model_options.limit)
         self.stream = model_options.stream
-        self.instructions: Instructions = checked_instructions(name, instructions)
         self.output_type = output_type
         self.description = description
         self.subagents = tuple(subagents)

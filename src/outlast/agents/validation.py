@@ -11,6 +11,7 @@ from pydantic.errors import PydanticUserError
 from outlast.agents.milestone import MilestoneTrigger
 from outlast.agents.model.client import ToolSpec
 from outlast.agents.planning.planning import Planning
+from outlast.agents.prompt.template import PromptTemplate
 from outlast.agents.schema import no_schema
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
@@ -109,11 +110,11 @@ def checked_settings(agent: str, given: Any) -> dict[str, Any]:
 
 
 def checked_instructions(agent: str, given: Any) -> Any:
-    """Return instructions: a text, or a function that makes it."""
-    if not isinstance(given, str) and not callable(given):
+    """Return instructions: a text, a function that makes it, or a template of sections."""
+    if not isinstance(given, str | PromptTemplate) and not callable(given):
         raise InvalidDefinition(
-            f"the instructions of agent {agent} are a text or a function that returns one,"
-            f" not {given!r}",
+            f"the instructions of agent {agent} are a text, a function that returns one, or a"
+            f" PromptTemplate, not {given!r}",
             agent=agent,
         )
     return given

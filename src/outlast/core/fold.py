@@ -28,6 +28,7 @@ from outlast.core.lane import (
     OpenCall,
     Outage,
     QueuedDelivery,
+    RecordedPrompt,
     RelayedRequest,
     SessionEnd,
     StoppingTurn,
@@ -401,6 +402,11 @@ def add_usage(before: Tokens, e: r.UsageRecorded) -> Tokens:
     )
 
 
+def prompt_rendered(lane: Lane, e: r.PromptRendered) -> Lane:
+    texts = tuple(section.digest for section in e.sections)
+    return replace(lane, prompt=RecordedPrompt(e.digest, texts))
+
+
 # Tool calls
 
 
@@ -550,6 +556,7 @@ LANE_FACTS: dict[type, Step] = {
     r.ProviderStillUnavailable: provider_still_unavailable,
     r.ProviderAvailable: provider_available,
     r.UsageRecorded: usage_recorded,
+    r.PromptRendered: prompt_rendered,
     r.ToolCompleted: tool_completed,
     r.ToolInterrupted: tool_interrupted,
     r.LaneTakenOver: lane_taken_over,

@@ -197,6 +197,7 @@ _NO_PROGRESS = frozenset(
         r.MessageDelta,
         r.ReasoningDelta,
         r.MessageAborted,
+        r.PromptRendered,
         r.FeedbackSkipped,
         r.ToolStarted,
         r.ToolProgress,

@@ -304,6 +304,13 @@ class FeedbackMark(Struct, frozen=True, gc=False, omit_defaults=True):
     since: int = 0
 
 
+class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The prompt that was recorded last, and the digests of its sections' texts."""
+
+    digest: str = ""
+    texts: tuple[str, ...] = ()
+
+
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     """The open turn.
 
@@ -385,7 +392,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     `outage` outlives its turn: a message behind it does not make the provider's time begin anew.
     One that comes when the lane has come to rest does.
     `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
-    had its last say.
+    had its last say. `prompt` is the one that was recorded last.
     """
 
     session: str
@@ -417,6 +424,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     outage: Outage | None = None
     ended: int = 0
     feedback: Mapping[str, FeedbackMark] = {}
+    prompt: RecordedPrompt = RecordedPrompt()
 
     @property
     def depth(self) -> int:

@@ -29,6 +29,7 @@ from outlast.core.lane import PROVIDER, Lane, ModelCall, OpenCall, Turn
 from outlast.core.message import Reasoning, text_of
 from outlast.core.name import request_name
 from outlast.core.policy import Policy
+from outlast.core.prompt import prompt_rendered
 from outlast.core.record import AnyRecord, Failure
 from outlast.core.remote_child import contacted
 from outlast.core.request import (
@@ -266,6 +267,7 @@ def answered(
 ) -> Iterator[AnyRecord]:
     assert turn.model is not None
     model = turn.model
+    yield from prompt_rendered(lane, model.call_id, model.attempt, result.prompt)
     yield from result.deltas
     for number, part in enumerate(result.parts):
         if isinstance(part, Reasoning) and number in result.streamed:
@@ -325,6 +327,7 @@ def model_failed(
     """Try again where that may help, soon or after a while; else give the step up."""
     assert turn.model is not None
     model = turn.model
+    yield from prompt_rendered(lane, model.call_id, model.attempt, result.prompt)
     yield from result.deltas
     if result.kind in ("transient", "blocked"):
         yield tried_again(lane, model, result, policy, now)

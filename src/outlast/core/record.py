@@ -433,6 +433,30 @@ class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
     details: dict[str, int] = {}
 
 
+class PromptSection(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A section of a rendered prompt; at the `tail` it stands behind the conversation.
+
+    In a record its text is left out where the prompt that was recorded before has the same.
+    """
+
+    key: str
+    digest: str
+    text: str = ""
+    tail: bool = False
+    summary: bool = False
+
+
+class PromptRendered(Record, frozen=True, kw_only=True, tag="prompt.rendered"):
+    """The model call had another prompt than the one that was recorded last in this lane."""
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+    digest: str
+    sections: tuple[PromptSection, ...]
+
+
 # Rules
 
 
@@ -934,6 +958,7 @@ AnyRecord = (
     | MessageAborted
     | ReasoningCompleted
     | UsageRecorded
+    | PromptRendered
     | FeedbackGiven
     | FeedbackSkipped
     | CompletionAccepted

@@ -16,6 +16,7 @@ from outlast.core.record import (
     MessageDelta,
     NewOutboxCursor,
     Option,
+    PromptSection,
     ReasoningDelta,
     RequestOpened,
     SessionRekeyed,
@@ -62,7 +63,8 @@ class Answered(Struct, frozen=True, gc=False):
     """The model gave a whole answer.
 
     Where it was streamed, the log has it from `deltas_from` on, `deltas` are what is left to write
-    of it, and the text of the parts in `streamed` is there alone.
+    of it, and the text of the parts in `streamed` is there alone. `prompt` is what it was asked
+    with, if that was made of sections.
     """
 
     parts: tuple[Part, ...]
@@ -74,6 +76,7 @@ class Answered(Struct, frozen=True, gc=False):
     deltas_from: int = 0
     streamed: tuple[int, ...] = ()
     misfit: str = ""
+    prompt: tuple[PromptSection, ...] = ()
 
 
 class ModelFailed(Struct, frozen=True, gc=False):
@@ -90,6 +93,7 @@ class ModelFailed(Struct, frozen=True, gc=False):
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
     is_asked: bool = True
     is_away: bool = False
+    prompt: tuple[PromptSection, ...] = ()
 
 
 class SliceUpdate(Struct, frozen=True, gc=False):

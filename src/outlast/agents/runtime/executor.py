@@ -13,6 +13,7 @@ from outlast.agents.decision import LONGEST_DECISION
 from outlast.agents.model.client import (
     ModelClient,
 )
+from outlast.agents.prompt.render import PromptRenderer
 from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.runtime.loop_watch import LoopWatch
@@ -67,8 +68,12 @@ class AgentExecutor:
         self._environment = environment
         self._threads = threads
         self._rules = RuleRunner(agent, deps, threads, watch)
+        # One for all models: what a section says does not depend on which of them is asked.
+        renderer = PromptRenderer(agent.prompt, deps) if agent.prompt else None
         self._callers = {
-            name: ModelCaller(agent, number, client, deps, clock, environment, self._rules)
+            name: ModelCaller(
+                agent, number, client, deps, clock, environment, self._rules, renderer
+            )
             for number, (name, client) in enumerate(zip(agent.policy.models, clients, strict=True))
         }
         self._first_caller = next(iter(self._callers.values()))

@@ -5,7 +5,7 @@ the time limits are the engine's.
 """
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Mapping
 from math import inf
 from typing import Any
 
@@ -28,6 +28,7 @@ from outlast.agents.model.client import (
     ToolCallPiece,
 )
 from outlast.agents.model.error import classify_error, hint_of
+from outlast.agents.prompt.render import PromptRenderer, RenderedPrompt
 from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import TypeMismatch, answered, fitted, from_json, to_json
@@ -104,6 +105,7 @@ Delta = MessageDelta | ReasoningDelta
 
 INSTRUCTIONS_FAILED = "INSTRUCTIONS_FAILED"
 FIRST_PARK, LONGEST_PAUSE = 4_000, MINUTE
+NOTHING_HIDDEN: Mapping[str, str] = {}
 
 _answers = msgspec.msgpack.Decoder(FinishedAnswer)
 
@@ -120,9 +122,11 @@ class ModelCaller:
         clock: Clock,
         environment: Environment,
         rules: RuleRunner,
+        renderer: PromptRenderer | None = None,
     ) -> None:
         self._rules = rules
         self._has_policies = rules.has_policies
+        self._renderer = renderer
         self._agent = agent
         self._client = client
         self._deps = deps
@@ -150,19 +154,18 @@ class ModelCaller:
     ) -> Answered | ModelFailed:
         view.render_for(self.model.name)
         try:
-            instructions = self._agent.instructions
-            if not isinstance(instructions, str):
-                instructions = await self._make(instructions, lane, slices)
-            request = self._request(lane, slices, view, action, instructions)
+            prompt = await self._prompt(lane, slices)
         except Exception as error:  # noqa: BLE001 - the user's own instructions
             sentence = f"the instructions of the agent {self._agent.name} failed: "
             failed = Failure(INSTRUCTIONS_FAILED, sentence + failure_of(error).message)
             return ModelFailed(failed, kind="recoverable")
+        result: Answered | ModelFailed
         try:
-            finished = await self._ask(request, hear)
-            return await self._answered(finished, action, lane, slices, hear)
+            finished = await self._ask(self._request(lane, slices, view, action, prompt), hear)
+            result = await self._answered(finished, action, lane, slices, prompt, hear)
         except Exception as error:  # noqa: BLE001 - the client says what it means
-            return self._failed(error, lane)
+            result = self._failed(error, lane)
+        return replace(result, prompt=prompt.sections) if prompt.sections else result
 
     def timed_out(self, lane: Lane) -> ModelFailed:
         return self._failed(TimeoutError(), lane)
@@ -171,30 +174,38 @@ class ModelCaller:
         return self._failed(AnswerCutOff("the client gave up"), lane)
 
     def _request(
-        self, lane: Lane, slices: Slices, view: View, action: CallModel, instructions: str
+        self, lane: Lane, slices: Slices, view: View, action: CallModel, prompt: RenderedPrompt
     ) -> ModelRequest:
-        tail = ""
-        if planning := self._agent.planning:
+        tools = self._agent.specs if lane.can_ask else self._specs_unasked
+        if prompt.hidden:
+            tools = tuple(spec for spec in tools if spec.name not in prompt.hidden)
+        instructions, tail = prompt.instructions, prompt.tail
+        if self._renderer is None and (planning := self._agent.planning):
             instructions = planning.after(instructions)
-            # An answer that goes on where it was cut off goes on from the last words.
-            tail = "" if view.unsettled else planning.tail(SessionContext(lane, slices))
+            tail = planning.tail(SessionContext(lane, slices))
         return ModelRequest(
             view=view,
             call_id=action.call_id,
             attempt=action.attempt,
             instructions=instructions,
-            tools=self._agent.specs if lane.can_ask else self._specs_unasked,
+            tools=tools,
             output=self._agent.output,
             settings=self._agent.model_settings,
-            tail=tail,
+            # An answer that goes on where it was cut off goes on from the last words.
+            tail="" if view.unsettled else tail,
         )
 
-    async def _make(
-        self, instructions: Callable[[Any], str | Awaitable[str]], lane: Lane, slices: Slices
-    ) -> str:
-        """Have a function of the user's say what the model is told."""
-        said = instructions(InstructionContext(self._deps, SessionContext(lane, slices)))
-        return await said if inspect.isawaitable(said) else said
+    async def _prompt(self, lane: Lane, slices: Slices) -> RenderedPrompt:
+        """Return what the model is told, as the session's state makes it now."""
+        instructions = self._agent.instructions
+        if isinstance(instructions, str):
+            return RenderedPrompt(text=instructions)
+        session = SessionContext(lane, slices)
+        if self._renderer:
+            return await self._renderer.render(session)
+        assert callable(instructions)
+        said = instructions(InstructionContext(self._deps, session))
+        return RenderedPrompt(text=await said if inspect.isawaitable(said) else said)
 
     async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
@@ -241,7 +252,13 @@ class ModelCaller:
         return min(int(self._clock.jitter(FIRST_PARK * 2.0 ** min(attempts, 10))), LONGEST_PAUSE)
 
     async def _answered(
-        self, finished: FinishedAnswer, action: CallModel, lane: Lane, slices: Slices, hear: Hear
+        self,
+        finished: FinishedAnswer,
+        action: CallModel,
+        lane: Lane,
+        slices: Slices,
+        prompt: RenderedPrompt,
+        hear: Hear,
     ) -> Answered:
         parts: list[Part] = []
         wanted: list[RequestedCall] = []
@@ -249,7 +266,7 @@ class ModelCaller:
             if isinstance(part, ToolCall):
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
                 part = replace(part, call_id=call_id, args=storable(part.args))
-                seen = self._wanted(part, lane)
+                seen = self._wanted(part, lane, prompt.hidden)
                 if self._environment.deciders and not (seen.output or seen.refusal):
                     hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)
@@ -295,7 +312,9 @@ class ModelCaller:
         found = await self._rules.refuse(tool, args, part.call_id, lane, slices, hear)
         return replace(wanted, policy=found[0], denied=found[1]) if found else wanted
 
-    def _wanted(self, part: ToolCall, lane: Lane) -> RequestedCall:
+    def _wanted(
+        self, part: ToolCall, lane: Lane, hidden: Mapping[str, str] = NOTHING_HIDDEN
+    ) -> RequestedCall:
         """Look at a call that the model asks for, before anything runs."""
         digest = args_digest(part.tool, part.args)
         seen = RequestedCall(part.call_id, part.tool, digest)
@@ -305,8 +324,14 @@ class ModelCaller:
                 return replace(seen, output=True)
             tool = self._agent.tools.get(part.tool)
             if tool is None:
-                names = ", ".join(self._agent.tools) or "none"
+                names = ", ".join(each for each in self._agent.tools if each not in hidden)
+                names = names or "none"
                 raise Retry(f"there is no tool named {part.tool}; there is: {names}")
+            if path := hidden.get(part.tool):
+                raise Retry(
+                    f"{part.tool} can be called while the section {path} of the instructions is"
+                    " shown in full, and now it is not"
+                )
             args = tool.arguments.parse(part.args)
             tool.bounds(args, lane.tenant)
             if tool.has_resources:

@@ -1,10 +1,11 @@
-"""Rules of a sound log about feedback and about checks before a turn ends. See `rule.py`."""
+"""Rules of a sound log about prompts, feedback, and checks before a turn ends. See `rule.py`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from outlast.core import record as r
 from outlast.core.lane import Lane
+from outlast.core.prompt import prompt_digest, section_digest
 
 Feedback = r.FeedbackGiven | r.FeedbackSkipped
 Check = r.CompletionAccepted | r.CompletionRefused
@@ -39,9 +40,21 @@ def completion_is_checked(lane: Lane, e: Check) -> Iterator[tuple[str, str]]:
         yield "WRONG_COUNT", f"refusal {e.number} of {e.turn} stands where {due} is due"
 
 
+def prompt_is_whole(lane: Lane, e: r.PromptRendered) -> Iterator[tuple[str, str]]:
+    """Each text is here, or was with the prompt before it."""
+    if e.digest != prompt_digest(e.sections):
+        yield "WRONG_DIGEST", f"the prompt of {e.call_id} is not the one of its digest"
+    for section in e.sections:
+        if section.text and section.digest != section_digest(section.text):
+            yield "WRONG_DIGEST", f"the text of the section {section.key} is not that of its digest"
+        if not section.text and section.digest not in lane.prompt.texts:
+            yield "TEXT_MISSING", f"the section {section.key} has no text, and had none before"
+
+
 TURN_RULES: dict[type, Callable[[Lane, Any], Iterator[tuple[str, str]]]] = {
     r.FeedbackGiven: feedback_is_heard,
     r.FeedbackSkipped: feedback_is_heard,
     r.CompletionAccepted: completion_is_checked,
     r.CompletionRefused: completion_is_checked,
+    r.PromptRendered: prompt_is_whole,
 }

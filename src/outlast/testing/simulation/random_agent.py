@@ -16,6 +16,8 @@ from msgspec import Struct
 from outlast.agents.agent import Agent
 from outlast.agents.limit import Limit
 from outlast.agents.options import Limits, ModelOptions
+from outlast.agents.prompt.section import PromptContext, Section
+from outlast.agents.prompt.template import PromptTemplate
 from outlast.agents.runtime.context import Context
 from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, tool
 from outlast.errors import Retry, ToolError
@@ -58,6 +60,20 @@ class OrderLine(Struct, frozen=True):
 
 class CallCount(Struct, frozen=True):
     count: int
+
+
+def lines_so_far(ctx: PromptContext) -> str | None:
+    lines = ctx.session.query(OrderLine).all()
+    return f"There are {len(lines)} lines." if lines else None
+
+
+PROMPT = PromptTemplate(
+    [
+        Section("work", "Work."),
+        Section("lines", lines_so_far, depends_on=[OrderLine], tail=True),
+    ]
+)
+"""Of an agent whose prompt follows its state; `verify` holds its records to their rules."""
 
 
 class OutsideService:
@@ -112,6 +128,7 @@ def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
         Agent(
             name,
             random_models(seed, name, output=kind is not None),
+            instructions=PROMPT if name == "free" else "",
             tools=at_hand,
             output_type=kind,
             on_busy=chance.choice(["queue", "join", "interrupt"]),

@@ -1,0 +1,1 @@
+"""Prompts made of sections. `outlast.prompts` is where users import from."""

@@ -1,0 +1,53 @@
+"""Rendered prompts in the log: when one is recorded, and how its texts are found again.
+
+Owns what is written down of a prompt that was made of sections. It is recorded with the outcome of
+the first call that it was used for, and again when it is another; of its texts only those that the
+record before it does not have. Rendering is users' code, run by the worker (`agents/prompt`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+
+from msgspec.structs import replace
+
+from outlast.core import record as r
+from outlast.core.lane import Lane
+from outlast.core.record import AnyRecord, PromptSection
+
+DIGEST_DIGITS = 32
+
+
+def section_digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
+
+
+def prompt_digest(sections: Iterable[PromptSection]) -> str:
+    """Return what tells a whole prompt from another."""
+    parts = "\n".join(f"{each.key} {each.digest} {each.tail}" for each in sections)
+    return section_digest(parts)
+
+
+def prompt_rendered(
+    lane: Lane, call_id: str, attempt: int, sections: tuple[PromptSection, ...]
+) -> Iterator[AnyRecord]:
+    """Record the prompt of a model call, if it is another than the last that was recorded."""
+    if not sections or (digest := prompt_digest(sections)) == lane.prompt.digest:
+        return
+    known = lane.prompt.texts
+    yield r.PromptRendered(
+        call_id=call_id,
+        attempt=attempt,
+        digest=digest,
+        sections=tuple(
+            replace(each, text="") if each.digest in known else each for each in sections
+        ),
+    )
+
+
+def whole_sections(
+    record: r.PromptRendered, before: Mapping[str, str]
+) -> tuple[PromptSection, ...]:
+    """Return the sections with their texts; `before` has those of the record before, by digest."""
+    return tuple(
+        each if each.text else replace(each, text=before[each.digest]) for each in record.sections
+    )

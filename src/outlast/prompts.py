@@ -1,0 +1,21 @@
+"""Prompts made of sections: `Agent(instructions=PromptTemplate([…]))`.
+
+What they are is told in docs/how-to/prompts.md.
+"""
+
+from outlast.agents.prompt.opening import OpenedSection
+from outlast.agents.prompt.render import RenderedPrompt
+from outlast.agents.prompt.section import PromptContext, Section, SectionFunction, Visibility
+from outlast.agents.prompt.template import PromptTemplate
+from outlast.core.record import PromptSection
+
+__all__ = [
+    "OpenedSection",
+    "PromptContext",
+    "PromptSection",
+    "PromptTemplate",
+    "RenderedPrompt",
+    "Section",
+    "SectionFunction",
+    "Visibility",
+]
