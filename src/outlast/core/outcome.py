@@ -267,7 +267,8 @@ def answered(
 ) -> Iterator[AnyRecord]:
     assert turn.model is not None
     model = turn.model
-    yield from prompt_rendered(lane, model.call_id, model.attempt, result.prompt)
+    if result.prompt:
+        yield from prompt_rendered(lane, model, result.prompt)
     yield from result.deltas
     for number, part in enumerate(result.parts):
         if isinstance(part, Reasoning) and number in result.streamed:
@@ -327,7 +328,8 @@ def model_failed(
     """Try again where that may help, soon or after a while; else give the step up."""
     assert turn.model is not None
     model = turn.model
-    yield from prompt_rendered(lane, model.call_id, model.attempt, result.prompt)
+    if result.prompt:
+        yield from prompt_rendered(lane, model, result.prompt)
     yield from result.deltas
     if result.kind in ("transient", "blocked"):
         yield tried_again(lane, model, result, policy, now)

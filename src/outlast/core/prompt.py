@@ -11,7 +11,7 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.lane import Lane
+from outlast.core.lane import Lane, ModelCall
 from outlast.core.record import AnyRecord, PromptSection
 
 DIGEST_DIGITS = 32
@@ -28,15 +28,15 @@ def prompt_digest(sections: Iterable[PromptSection]) -> str:
 
 
 def prompt_rendered(
-    lane: Lane, call_id: str, attempt: int, sections: tuple[PromptSection, ...]
+    lane: Lane, model: ModelCall, sections: tuple[PromptSection, ...]
 ) -> Iterator[AnyRecord]:
     """Record the prompt of a model call, if it is another than the last that was recorded."""
-    if not sections or (digest := prompt_digest(sections)) == lane.prompt.digest:
+    if (digest := prompt_digest(sections)) == lane.prompt.digest:
         return
     known = lane.prompt.texts
     yield r.PromptRendered(
-        call_id=call_id,
-        attempt=attempt,
+        call_id=model.call_id,
+        attempt=model.attempt,
         digest=digest,
         sections=tuple(
             replace(each, text="") if each.digest in known else each for each in sections

@@ -7,7 +7,7 @@ looks like in the log is `core/prompt.py`'s.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, get_args
 
@@ -42,21 +42,14 @@ class RenderedPrompt(Struct, frozen=True):
     not offered, by name, with the section that each belongs to.
     """
 
+    instructions: str
+    tail: str = ""
     sections: tuple[PromptSection, ...] = ()
     hidden: Mapping[str, str] = {}
-    text: str = ""
-
-    @property
-    def instructions(self) -> str:
-        return self.text or joined(each for each in self.sections if not each.tail)
-
-    @property
-    def tail(self) -> str:
-        return joined(each for each in self.sections if each.tail)
 
 
-def joined(sections: Any) -> str:
-    return "\n\n".join(each.text for each in sections)
+def joined(sections: Iterable[PromptSection], *, tail: bool) -> str:
+    return "\n\n".join(each.text for each in sections if each.tail is tail)
 
 
 class PromptRenderer:
@@ -78,7 +71,8 @@ class PromptRenderer:
             await self._render(each, ctx, opened, shown, offered)
         names = self.template.section_of
         hidden = {name: path for name, path in names.items() if name not in offered}
-        return RenderedPrompt(tuple(shown), hidden)
+        told = joined(shown, tail=False), joined(shown, tail=True)
+        return RenderedPrompt(*told, tuple(shown), hidden)
 
     async def _render(
         self,

@@ -199,13 +199,13 @@ class ModelCaller:
         """Return what the model is told, as the session's state makes it now."""
         instructions = self._agent.instructions
         if isinstance(instructions, str):
-            return RenderedPrompt(text=instructions)
+            return RenderedPrompt(instructions)
         session = SessionContext(lane, slices)
         if self._renderer:
             return await self._renderer.render(session)
         assert callable(instructions)
         said = instructions(InstructionContext(self._deps, session))
-        return RenderedPrompt(text=await said if inspect.isawaitable(said) else said)
+        return RenderedPrompt(await said if inspect.isawaitable(said) else said)
 
     async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
