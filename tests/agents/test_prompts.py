@@ -17,6 +17,7 @@ from outlast.core.prompt import whole_sections
 from outlast.core.record import PromptRendered
 from outlast.errors import InvalidDefinition
 from outlast.log.verify import verify
+from outlast.planning import Plan, Planning, ProgressSection
 from outlast.prompts import OpenedSection, PromptContext, PromptTemplate, Section
 from outlast.state import replace_latest, slice_type
 from outlast.testing.scripted import Script, ScriptedModel, call, calls, say
@@ -385,3 +386,31 @@ def test_tokens_are_estimated_where_nobody_counts_them() -> None:
     assert about_tokens("") == 0
     assert about_tokens("word") == 1
     assert about_tokens("words") == 2
+
+
+# Planning
+
+
+async def test_an_agent_that_plans_is_told_so_in_sections_and_its_progress_stands_at_the_tail() -> (
+    None
+):
+    asked: list[ModelRequest] = []
+    prompt = PromptTemplate([Section("work", "Work.")])
+    script = [call("planning_setup_plan", objective="Ship", initial_steps=["build"]), say("done")]
+    async with running(writer(script, prompt, asked, planning=Planning())) as app:
+        session = await app.start("a", "go")
+        await session.wait()
+
+        assert asked[0].instructions.startswith("Work.\n\n## Planning")
+        assert "No progress yet" in asked[0].tail
+        assert "1. build (pending)" in asked[1].tail
+        assert [*(await prompts_of(app, session))[-1]] == ["work", "planning", "plan"]
+
+
+async def test_a_progress_section_can_be_the_body_of_a_section() -> None:
+    asked: list[ModelRequest] = []
+    section = Section("progress", ProgressSection(), depends_on=[Plan])
+    async with running(writer([say("done")], PromptTemplate([section]), asked)) as app:
+        await (await app.start("a", "go")).wait()
+
+        assert asked[0].instructions.startswith("## Progress\n\nNo progress yet.")
