@@ -67,10 +67,10 @@ class ProviderBreakers:
         """
         for agent, executor in executors.items():
             await self.forget_replaced(agent, executor.providers())
-        for breaker in await list_breakers(self._store):
+        for breaker in await insist(self._clock, list_breakers, self._store):
             if breaker.provider.agent in executors:
                 if breaker.blocked:
-                    await end_pause(self._store, breaker.provider)
+                    await insist(self._clock, end_pause, self._store, breaker.provider)
                 await self._read(breaker.provider)
 
     async def forget_replaced(self, agent: str, providers: Collection[Provider]) -> None:

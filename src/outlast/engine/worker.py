@@ -19,7 +19,7 @@ from outlast.core.instant import date_of, seconds
 from outlast.engine.backlog import read_unfinished, sentence
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
-from outlast.engine.lane_folds import HistoryChanged, LaneLost
+from outlast.engine.lane_folds import HistoryChanged, LaneLost, insist
 from outlast.engine.lane_runner import LaneRunner
 from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.maintenance import (
@@ -166,7 +166,7 @@ class Worker:
     async def _look_around(self) -> None:
         """Say what others have left unfinished, and where it is to be left, remember since when."""
         executors, lanes = tuple(self._executors), self._settings.lanes
-        found = await read_unfinished(self._store, executors, lanes)
+        found = await insist(self._clock, read_unfinished, self._store, executors, lanes)
         if not self._settings.resume:
             self._arrived_since = date_of(found.now)
         self.unfinished = found.sessions

@@ -15,7 +15,12 @@ from outlast.core.record import Entry
 from outlast.testing.simulation.check_limit import in_order
 from outlast.testing.simulation.check_wait import SLOW, is_told_the_time
 from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
-from outlast.testing.simulation.history import CommitWritten, PermitKept, ProviderSpoke
+from outlast.testing.simulation.history import (
+    CommitWritten,
+    PermitKept,
+    ProviderSpoke,
+    WorkerStarted,
+)
 
 UNCERTAIN = 10_000
 """Milliseconds by which a pause may be told longer than it is, where the store is slow."""
@@ -37,10 +42,14 @@ def outages_are_waited_out(evidence: SimulationEvidence) -> Iterator[str]:
 
 
 class LinePause(Struct, frozen=True):
-    """For how long a provider is left alone that has just failed, and the commit that says so."""
+    """For how long a provider is left alone that has just failed, and the commit that says so.
+
+    `blocked`: time alone does not mend it, so a worker that starts has it asked at once.
+    """
 
     until: int
     wrote: CommitWritten
+    blocked: bool
 
 
 def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
@@ -61,7 +70,7 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
             in_line.add((name, e.call_id))
             if e.asked:
                 until = e.not_before if e.next_model in ("", e.model) else e.retry_at
-                pauses[agent, e.model] = LinePause(until, wrote)
+                pauses[agent, e.model] = LinePause(until, wrote, e.blocked)
         elif isinstance(e, r.ModelStarted) and (name, e.call_id) in in_line:
             in_line.discard((name, e.call_id))
             pause = pauses.get((agent, e.model))
@@ -84,7 +93,20 @@ def is_early(
         if claim.fence == each.fence
     ]
     first = min([since, *claimed])
+    if pause.blocked and has_started(evidence, first, until):
+        return False
     return not any(first < number < until for number in (*spoke, *evidence.jumps))
+
+
+def has_started(evidence: SimulationEvidence, first: int, until: int) -> bool:
+    """Say whether a worker looked around between two notes; one may be killed while it does."""
+    looking: dict[str, int] = {}
+    for note in evidence.history.of(WorkerStarted):
+        if not note.is_ready and note.number < until:
+            looking[note.worker] = note.number
+        elif note.is_ready and note.number < first:
+            looking.pop(note.worker, None)
+    return bool(looking)
 
 
 # Lane by lane

@@ -167,6 +167,13 @@ class FaultInjected(HistoryNote, frozen=True, kw_only=True, tag=True):
     whom: str = ""
 
 
+class WorkerStarted(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A worker looks around before it claims lanes; once more when it `is_ready` to claim them."""
+
+    worker: str
+    is_ready: bool = False
+
+
 class UnexpectedError(HistoryNote, frozen=True, kw_only=True, tag=True):
     """An error that no fault explains."""
 

@@ -19,7 +19,12 @@ from outlast.store import RequestInfo, Store
 from outlast.testing.simulation.clock import VirtualClock
 from outlast.testing.simulation.connection import SimulatedConnection
 from outlast.testing.simulation.fault_plan import FaultPlan
-from outlast.testing.simulation.history import FaultInjected, History
+from outlast.testing.simulation.history import (
+    FaultInjected,
+    History,
+    UnexpectedError,
+    WorkerStarted,
+)
 from outlast.testing.simulation.loop import ProcessLife, VirtualLoop
 from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import ProbedExecutor
@@ -89,7 +94,7 @@ class SimulatedWorker:
         self.clock = clock
         self.worker: Worker | None = None
         self.is_gone = False
-        self.has_started = asyncio.Event()
+        self.starting: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -137,7 +142,7 @@ class SimulatedWorkers:
         connection = SimulatedConnection(self._store, life, self._fault_plan, self._history, clock)
         process = SimulatedWorker(life, connection, clock)
         self.processes.append(process)
-        self._loop.create_task(self._start(process), context=life.context())
+        process.starting = self._loop.create_task(self._start(process), context=life.context())
         return process
 
     async def _start(self, process: SimulatedWorker) -> None:
@@ -164,8 +169,13 @@ class SimulatedWorkers:
             SETTINGS,
             keep_lease=VirtualLeaseKeeper,
         )
-        await process.worker.start()
-        process.has_started.set()
+        self._history.note(WorkerStarted, worker=process.life.name)
+        try:
+            await process.worker.start()
+        except Exception as error:  # else the simulation would wait for it for ever
+            self._history.note(UnexpectedError, what=f"a worker does not start: {error!r}")
+            raise
+        self._history.note(WorkerStarted, worker=process.life.name, is_ready=True)
 
     def _connections_of(self, process: SimulatedWorker) -> Connections | None:
         if self._oauth_service is None:
@@ -181,7 +191,8 @@ class SimulatedWorkers:
         await asyncio.wait([stopping])
 
     async def _stop(self, process: SimulatedWorker) -> None:
-        await process.has_started.wait()
+        assert process.starting is not None
+        await process.starting
         assert process.worker is not None
         await process.worker.stop()
 
