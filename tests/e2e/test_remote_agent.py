@@ -144,7 +144,7 @@ async def test_an_agent_that_is_not_there_is_told_to_the_model() -> None:
 
 async def test_a_typed_output_is_of_its_type() -> None:
     remote = RemoteAgent("planner", "http://127.0.0.1:9", output_type=Plan)
-    assert remote.parse('{"title": "move", "hours": 3}') == Plan(title="move", hours=3)
+    assert remote.host.parse('{"title": "move", "hours": 3}') == Plan(title="move", hours=3)
 
 
 def test_a_remote_agent_that_cannot_be_reached_is_refused_at_once() -> None:

@@ -81,7 +81,9 @@ def test_settings_take_a_timedelta_and_refuse_what_is_no_time(kind: Callable[...
 
 
 def test_a_remote_agent_and_a_client_take_timedeltas() -> None:
-    assert RemoteAgent("far", "http://far.example", poll=A_SECOND, timeout=A_SECOND).poll == 1.0
+    assert (
+        RemoteAgent("far", "http://far.example", poll=A_SECOND, timeout=A_SECOND).host.poll == 1.0
+    )
     Client("http://far.example", retry_timeout=A_SECOND, stream_timeout=None, silence=A_SECOND)
     with pytest.raises(InvalidDefinition, match="timeout"):
         Client("http://far.example", timeout=-1)

@@ -94,7 +94,8 @@ class Agent(Generic[Deps, Out]):
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)
-        self.elsewhere = {each.name: each for each in subagents if isinstance(each, RemotelyHosted)}
+        remote = [each.host for each in subagents if isinstance(each, RemotelyHosted)]
+        self.elsewhere = {each.name: each for each in remote}
         self.rules = checked_rules(name, rules, self.tools)
         resume = one_of(Resume, "resume", resume)
         self.milestones = checked_milestones(name, milestones, self.planning, resume) or STEP_DONE

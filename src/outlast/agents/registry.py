@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outlast.agents.agent import Agent
-from outlast.agents.subagent import RemotelyHosted, with_subagents
+from outlast.agents.subagent import AgentHost, with_subagents
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownAgent
 
@@ -23,7 +23,7 @@ def agents_by_name(agents: Sequence[Agent[Any, Any]]) -> dict[str, Agent[Any, An
     return with_subagents(agents)
 
 
-def remotes_of(agents: Agents) -> dict[str, RemotelyHosted]:
+def remotes_of(agents: Agents) -> dict[str, AgentHost]:
     """Return the remote agents that every tool can ask, by name.
 
     A name that an agent of this app has, or several remote agents, is none of theirs.
@@ -37,7 +37,7 @@ def remotes_of(agents: Agents) -> dict[str, RemotelyHosted]:
     }
 
 
-def find_remote(agents: Agents, agent: str, name: str) -> RemotelyHosted | None:
+def find_remote(agents: Agents, agent: str, name: str) -> AgentHost | None:
     """Return the remote agent that sessions of an agent mean by a name, in the code of today."""
     own = agents[agent].elsewhere if agent in agents else {}
     return own.get(name) or remotes_of(agents).get(name)

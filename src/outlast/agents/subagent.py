@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from msgspec import Struct
 
 from outlast.agents.runtime.context import Context
-from outlast.agents.runtime.environment import AgentRef
+from outlast.agents.runtime.environment import AgentRef, ContactableServer
 from outlast.agents.runtime.json_value import from_json
 from outlast.agents.tool import Tool
 from outlast.core.event import Event
-from outlast.core.lane import Lane, OpenRequest
 from outlast.core.record import NewOutboxCursor
-from outlast.core.result import ChildContact
 from outlast.errors import InvalidDefinition
 
 if TYPE_CHECKING:
@@ -56,16 +54,14 @@ class AskableAgent(Protocol):
         ...
 
 
-@runtime_checkable
-class RemotelyHosted(AskableAgent, Protocol):
-    """An agent of another Outlast."""
+class AgentHost(ContactableServer, Protocol):
+    """An agent of another Outlast, as the engine speaks to it."""
+
+    @property
+    def name(self) -> str: ...
 
     def ref(self) -> AgentRef:
         """Return the reference by which tools of the app ask it."""
-        ...
-
-    async def contact(self, lane: Lane, child: OpenRequest, public_url: str) -> ChildContact:
-        """Start a child there, send it answers, look how it stands: see `Executor`."""
         ...
 
     def callback_secret(self, token: str) -> str:
@@ -79,6 +75,14 @@ class RemotelyHosted(AskableAgent, Protocol):
     async def cancel(self, child: AbandonedChild) -> None:
         """End a session there; raise ServerUnavailable if the server cannot be reached now."""
         ...
+
+
+@runtime_checkable
+class RemotelyHosted(AskableAgent, Protocol):
+    """An agent of another Outlast, as users define it."""
+
+    @property
+    def host(self) -> AgentHost: ...
 
 
 def tool_for(agent: Agent[Any, Any]) -> Tool:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
 from outlast.agents.registry import find_remote
-from outlast.agents.subagent import RemotelyHosted
+from outlast.agents.subagent import AgentHost
 from outlast.core.event import Event
 from outlast.errors import OutlastError, ServerUnavailable, UnknownSession
 from outlast.log_context import get_logger
@@ -99,7 +99,7 @@ class RemoteSource:
 
     is_remote = True
 
-    def __init__(self, remote: RemotelyHosted, follow: bool) -> None:
+    def __init__(self, remote: AgentHost, follow: bool) -> None:
         self._remote = remote
         self._follow = follow
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
 from outlast.agents.registry import find_remote
-from outlast.agents.subagent import AbandonedChild, RemotelyHosted
+from outlast.agents.subagent import AbandonedChild, AgentHost
 from outlast.agents.subscription import StartingSession
 from outlast.core import record as r
 from outlast.core.event import Event
@@ -104,7 +104,7 @@ class RemoteCanceller:
         return children.local
 
     async def _cancel(
-        self, remote: RemotelyHosted, session_id: str, request_id: str, child: str, message: str
+        self, remote: AgentHost, session_id: str, request_id: str, child: str, message: str
     ) -> None:
         started = (await self._store.log.read(session_id, 0, 1)).entries[0].record
         assert isinstance(started, r.SessionStarted)

@@ -24,7 +24,7 @@ from outlast.log_context import get_logger
 from outlast.session import Request
 
 if TYPE_CHECKING:
-    from outlast.integration.remote.agent import RemoteAgent
+    from outlast.integration.remote.host import RemoteHost
 
 log = get_logger("outlast.remote")
 
@@ -32,9 +32,7 @@ log = get_logger("outlast.remote")
 class RemoteContact:
     """A contact for one child of a lane, as both are when it begins."""
 
-    def __init__(
-        self, remote: RemoteAgent, lane: Lane, child: OpenRequest, public_url: str
-    ) -> None:
+    def __init__(self, remote: RemoteHost, lane: Lane, child: OpenRequest, public_url: str) -> None:
         assert child.remote is not None
         self._remote = remote
         self._peer = remote.peer
