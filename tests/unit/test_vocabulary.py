@@ -48,7 +48,8 @@ ORDINARY = frozenset(
     keyboard keys kill lanes launch layout ledger line link list listener listing liveness
     loading lock log logs loop main maintenance memory merged metric migration model name net
     notify oauth obstacle openapi option options outbox outgoing output owned owner ownership
-    backlog change done host milestones mutation observation parts path peer pipeline planning pool port
+    backlog change done host milestones mutation observation
+    parts path peer pipeline planning pool port
     postgres principal private probe process progress promise prompt prompts protocol provider
     providers pydantic random reader reading reasoning receiver reconnect recording refresh
     refusal registry remote render report requests response rest result retry return route
