@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import AsyncExitStack
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -21,6 +23,18 @@ def poet(first: str, second: str) -> Agent:
         for name, url in (("first", first), ("second", second))
     ]
     return Agent("poet", models)
+
+
+@asynccontextmanager
+async def worker_process(*arguments: str) -> AsyncIterator[Process]:
+    """Start a process with workers; leave none behind."""
+    process = await asyncio.create_subprocess_exec(sys.executable, __file__, *arguments)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def work(first: str, second: str, *stores: str) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from fallback_process import poet
+from fallback_process import poet, worker_process
 from scene import FAST, the, until
 
 from outlast import Agent, ModelOptions, Outlast
@@ -25,7 +22,6 @@ from outlast.testing.provider_server import (
     words,
 )
 
-PROCESS = Path(__file__).parent / "fallback_process.py"
 POEM = "Waves come and go."
 
 
@@ -92,18 +88,6 @@ async def test_an_answer_that_is_cut_off_twice_is_begun_anew_by_the_second_provi
             assert await verify(app.store, session.id) == []
         assert "Half" in str(first.requests[1].body)
         assert "Half" not in str(second.requests[0].body)
-
-
-@asynccontextmanager
-async def worker_process(*arguments: str) -> AsyncIterator[Process]:
-    """Start a process with workers; leave none behind."""
-    process = await asyncio.create_subprocess_exec(sys.executable, str(PROCESS), *arguments)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def test_a_worker_killed_between_switch_and_answer_leaves_the_fallback_to_the_next(
