@@ -24,6 +24,8 @@ from outlast.testing.simulation.history import (
 
 UNCERTAIN = 10_000
 """Milliseconds by which a pause may be told longer than it is, where the store is slow."""
+UNDER_WAY = 1.0
+"""Seconds within which a call may have passed the breaker before another's failure was written."""
 
 
 def outages_are_waited_out(evidence: SimulationEvidence) -> Iterator[str]:
@@ -71,6 +73,9 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
             if e.asked:
                 until = e.not_before if e.next_model in ("", e.model) else e.retry_at
                 pauses[agent, e.model] = LinePause(until, wrote, e.blocked)
+        elif isinstance(e, r.ModelSwitched) and e.asked:
+            # What another call was told may have been the time that this probe had to answer.
+            pauses[agent, e.left] = LinePause(e.retry_at, wrote, e.blocked)
         elif isinstance(e, r.ModelStarted) and (name, e.call_id) in in_line:
             in_line.discard((name, e.call_id))
             pause = pauses.get((agent, e.model))
@@ -82,7 +87,7 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
 def is_early(
     evidence: SimulationEvidence, pause: LinePause, wrote: CommitWritten, spoke: list[int]
 ) -> bool:
-    if wrote.clock + UNCERTAIN >= pause.until:
+    if wrote.clock + UNCERTAIN >= pause.until or wrote.at - pause.wrote.at < UNDER_WAY:
         return False
     since, until = pause.wrote.number, wrote.number
     # What was answered or what time it was may be known before the failure is written.
