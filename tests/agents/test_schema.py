@@ -332,7 +332,7 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"model": ["a:b", 7]}, "or a list of these, not 7"),
         ({"model": [ScriptedModel([]), ScriptedModel([])]}, "two models named 'scripted'"),
         ({"model": ""}, "is a name such as"),
-        ({"instructions": 7}, "a text or a function"),
+        ({"instructions": 7}, "a text, a function that returns one, or a PromptTemplate"),
         ({"tools": [7]}, "give a function"),
         ({"tools": 7}, "tools of agent a are given in a list"),
         ({"subagents": [7]}, "a int is no agent"),

@@ -71,22 +71,16 @@ async def test_a_kill_at_any_commit_of_an_outage_tells_readers_nothing_twice(
 ) -> None:
     scene = Scene(tmp_path, zygote)
     undisturbed = await play(scene, "refused", say_nothing)
-    assert told_of_waits(undisturbed.logs[0]) == [
-        "provider.unavailable",
-        "session.waiting",
-        "provider.available",
-        "session.resumed",
-        "session.waiting",
-    ]
+    # Where it is slow to say that it waits, a session may find the provider back at once.
+    at_once = ("provider.unavailable", "provider.available", "session.waiting")
+    parked = (at_once[0], "session.waiting", at_once[1], "session.resumed", at_once[2])
+    assert told_of_waits(undisturbed.logs[0]) in (parked, at_once)
 
     plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 2)]
     stories = await play_all(scene, "refused", say_nothing, plans)
 
     assert complaints(stories, plans, undisturbed) == ""
-    told = {tuple(told_of_waits(story.logs[0])) for story in stories}
-    whole = tuple(told_of_waits(undisturbed.logs[0]))
-    # Killed before it could say that it waits, a session may find the provider back at once.
-    assert told <= {whole, (whole[0], whole[2], whole[-1])}
+    assert {told_of_waits(story.logs[0]) for story in stories} <= {parked, at_once}
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
 
 
@@ -131,7 +125,7 @@ def said_by_rules(log: Log) -> list[tuple[object, ...]]:
     return found
 
 
-def told_of_waits(log: Log) -> list[str]:
+def told_of_waits(log: Log) -> tuple[str, ...]:
     """Return what readers hear of the provider, and of where the session waits."""
     told = r.ProviderUnavailable | r.ProviderAvailable | r.SessionWaiting | r.SessionResumed
-    return [type_of(record) for record in log.records if isinstance(record, told)]
+    return tuple(type_of(record) for record in log.records if isinstance(record, told))

@@ -93,7 +93,8 @@ def test_every_public_name_and_method_has_its_entry_in_the_reference(site: Path)
     missing = []
     for path, value in public_names().items():
         # A name that is imported only when it is asked for stands where it is defined.
-        paths = {path, f"{value.__module__}.{value.__name__}" if callable(value) else path}
+        name = getattr(value, "__name__", "")
+        paths = {path, f"{value.__module__}.{name}" if name else path}
         wanted = ["", *(f".{member}" for member in members(value))]
         missing += [path + end for end in wanted if not {p + end for p in paths} & known]
     assert missing == []

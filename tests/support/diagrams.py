@@ -146,6 +146,7 @@ STATES = {
     "ask": State("asks a human", (a.AskHuman,)),
     "take": State("takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.ExpireRequest)),
     "ending": State("ends the turn", (a.CompleteTurn, a.FailTurn, a.CancelTurn)),
+    "change": State("changes the session's state", (a.ChangeState,)),
     "settle": State("settles deliveries", (a.SettleDeliveries,)),
     "closing": State("ends the session", (a.CompleteSession, a.FailSession)),
 }
