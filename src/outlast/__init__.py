@@ -10,7 +10,9 @@ from outlast.agents.limit import Limit
 from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.runtime.branch import FirstResult
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
-from outlast.agents.runtime.context import Answer, Context, InstructionContext
+from outlast.agents.runtime.context import Answer, Context, InstructionContext, SessionContext
+from outlast.agents.runtime.subagent_call import Subagent
+from outlast.agents.subagent import AskableAgent
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, ask_question, tool
 from outlast.app import Outlast
@@ -38,6 +40,7 @@ __all__ = [
     "Agent",
     "Answer",
     "Approval",
+    "AskableAgent",
     "Callback",
     "Channel",
     "Client",
@@ -72,7 +75,9 @@ __all__ = [
     "Schedule",
     "ServerSettings",
     "Session",
+    "SessionContext",
     "SignedWebhookChannel",
+    "Subagent",
     "Subscription",
     "Telemetry",
     "Text",

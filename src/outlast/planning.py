@@ -11,7 +11,7 @@ from outlast.agents.planning.plan import (
     WrittenStep,
 )
 from outlast.agents.planning.planning import Planning, Strategy
-from outlast.agents.planning.progress import ProgressSection
+from outlast.agents.planning.progress import ProgressSection, QueriedSession
 
 __all__ = [
     "AddStep",
@@ -19,6 +19,7 @@ __all__ = [
     "PlanStep",
     "Planning",
     "ProgressSection",
+    "QueriedSession",
     "SetupPlan",
     "StepStatus",
     "Strategy",

@@ -6,11 +6,12 @@ What they are is told in docs/how-to/prompts.md.
 from outlast.agents.prompt.opening import OpenedSection
 from outlast.agents.prompt.render import RenderedPrompt
 from outlast.agents.prompt.section import PromptContext, Section, SectionFunction, Visibility
-from outlast.agents.prompt.template import PromptTemplate
+from outlast.agents.prompt.template import PlacedSection, PromptTemplate
 from outlast.core.record import PromptSection
 
 __all__ = [
     "OpenedSection",
+    "PlacedSection",
     "PromptContext",
     "PromptSection",
     "PromptTemplate",

@@ -53,7 +53,22 @@ from outlast.session.start import Webhook
 from outlast.session.state import SliceQuery
 from outlast.store import LaneInfo, SessionInfo, WorkerInfo
 
-__all__ = ["SyncOutlast", "SyncReceipt", "SyncSession", "opened"]
+__all__ = [
+    "SyncBulkControl",
+    "SyncCallbacks",
+    "SyncChannelReceiver",
+    "SyncConnectionControl",
+    "SyncOutlast",
+    "SyncProviderControl",
+    "SyncReceipt",
+    "SyncScheduleControl",
+    "SyncSession",
+    "SyncSessionChanges",
+    "SyncSliceChanges",
+    "SyncSliceQuery",
+    "SyncWorkerControl",
+    "opened",
+]
 
 R = TypeVar("R")
 Target = TypeVar("Target")

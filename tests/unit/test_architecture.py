@@ -66,7 +66,7 @@ LATE_IMPORTS = {
     ): "the extra `connections`",
     ("app.py", "outlast.server.asgi.create"): "the extra `server`",
     ("__init__.py", "importlib.import_module"): "httpx, for names that need it",
-    ("server/__init__.py", "outlast.server.error.refusal_of"): "the extra `server`",
+    ("server/__init__.py", "outlast.server.error"): "the extra `server`",
     ("cli/terminal/service.py", "outlast.server.serve"): "the extra `server`, and slow to import",
     (
         "integration/outbox/webhook.py",

@@ -6,9 +6,21 @@ async with Client("https://agents.example.com", token) as client:
         print(event.offset, event.type)
 """
 
-from outlast.client.client import Client
+from outlast.client.bulk import RemoteBulk
+from outlast.client.client import Client, RemoteProviders, RemoteWorkers
 from outlast.client.info import RemoteInfo, RemoteWait
 from outlast.client.listing import ListPage
-from outlast.client.session import RemoteSession
+from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession
 
-__all__ = ["Client", "ListPage", "RemoteInfo", "RemoteSession", "RemoteWait"]
+__all__ = [
+    "Bookmark",
+    "Client",
+    "ListPage",
+    "RemoteBulk",
+    "RemoteInfo",
+    "RemoteProviders",
+    "RemoteReceipt",
+    "RemoteSession",
+    "RemoteWait",
+    "RemoteWorkers",
+]

@@ -1,7 +1,7 @@
 """The HTTP server: routes, streams, authentication. `asgi.create` makes it of an app.
 
-Names imported here need nothing of the extra `server`; the other modules do. `refusal_of` is
-imported when it is asked for.
+Names imported here need nothing of the extra `server`; the other modules do. `refusal_of` and
+`ErrorResponse` are imported when they are asked for.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ from outlast.server.principal import Principal
 from outlast.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from outlast.server.error import refusal_of
+    from outlast.server.error import ErrorResponse, refusal_of
 
-__all__ = ["Principal", "ServerSettings", "refusal_of"]
+__all__ = ["ErrorResponse", "Principal", "ServerSettings", "refusal_of"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "refusal_of":
-        from outlast.server.error import refusal_of
+    if name in ("ErrorResponse", "refusal_of"):
+        from outlast.server import error
 
-        return refusal_of
+        return getattr(error, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,18 +3,43 @@
 Only reads and admits; the work is done by workers, here or anywhere else.
 """
 
+from outlast.core.lane import SessionMode, Status
+from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
+from outlast.session.callback import Callbacks
 from outlast.session.handle import Receipt, Session
-from outlast.session.request import Request, request_of
-from outlast.session.result import Result
-from outlast.session.waiting import AT_REST, WaitingFor, is_at_rest, needs_somebody
+from outlast.session.listing import WorkerControl
+from outlast.session.mutation import SessionChanges, SliceChanges
+from outlast.session.observation import Observation
+from outlast.session.provider import ProviderControl, ProviderOutage
+from outlast.session.request import Request, RequestKind, request_of
+from outlast.session.result import Result, ResultStatus
+from outlast.session.state import SliceQuery
+from outlast.session.waiting import AT_REST, WaitingFor, WaitKind, is_at_rest, needs_somebody
 
 __all__ = [
     "AT_REST",
+    "BulkCancel",
+    "BulkControl",
+    "BulkRetry",
+    "Callbacks",
+    "LanePlace",
+    "Observation",
+    "ProviderControl",
+    "ProviderOutage",
     "Receipt",
     "Request",
+    "RequestKind",
     "Result",
+    "ResultStatus",
     "Session",
+    "SessionChanges",
+    "SessionMode",
+    "SliceChanges",
+    "SliceQuery",
+    "Status",
+    "WaitKind",
     "WaitingFor",
+    "WorkerControl",
     "is_at_rest",
     "needs_somebody",
     "request_of",

@@ -16,7 +16,7 @@ from outlast.core.name import callback_name, is_id, round_token
 from outlast.core.record import CallbackOpened, DeliveryQueued
 from outlast.errors import Conflict, UnknownCallback, UnknownRequest, UnknownSession
 from outlast.net.signature import TOLERANCE, check_signature
-from outlast.session import Receipt, Session
+from outlast.session.handle import Receipt, Session
 from outlast.session.inbox import Inbox, callback_value
 from outlast.store import RequestInfo, Store
 

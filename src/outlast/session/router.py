@@ -21,8 +21,7 @@ from outlast.errors import (
     TokenTaken,
     UnknownSession,
 )
-from outlast.session import Receipt, Session
-from outlast.session.handle import AddressedMessage, send_addressed
+from outlast.session.handle import AddressedMessage, Receipt, Session, send_addressed
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, keyed_token
 from outlast.session.retry import AcceptedMessage, check_retry_failed, retry_if_failed
 from outlast.session.start import NewSession, SessionStarter

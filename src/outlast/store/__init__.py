@@ -14,6 +14,9 @@ date comes from. An arrival is an entry that was not written by a
 lane's owner: the session's start, a delivery, a cancel.
 """
 
+from outlast.core.index import ClosedRequest, DeliveryChange, Index, LaneFailure, OpenedRequest
+from outlast.core.limit import Bound
+from outlast.core.record import Entry, NewOutboxCursor
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.clock import StoreClock
 from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
@@ -51,18 +54,24 @@ __all__ = [
     "WAIT_THEIR_TURN",
     "Admission",
     "AdmissionReceipt",
+    "Bound",
     "Claim",
+    "ClosedRequest",
     "Commit",
     "Committed",
     "DeadLetter",
+    "DeliveryChange",
     "DeliveryInfo",
     "Document",
     "DocumentStore",
     "EffectClaim",
+    "Entry",
     "FailureFilter",
     "FailureInfo",
     "FoldSnapshot",
+    "Index",
     "LaneCount",
+    "LaneFailure",
     "LaneInfo",
     "Lease",
     "LimitStore",
@@ -70,8 +79,10 @@ __all__ = [
     "Loaded",
     "LogPage",
     "LogStore",
+    "NewOutboxCursor",
     "OpenFilter",
     "OpenLane",
+    "OpenedRequest",
     "OutboxCursor",
     "OutboxStore",
     "Permit",

@@ -3,15 +3,21 @@
 from typing import Any
 
 from outlast.testing.clock import ManualClock
-from outlast.testing.crash import CrashingStore
+from outlast.testing.crash import CrashingStore, CrashPoint
 from outlast.testing.crash_everywhere import crash_everywhere
-from outlast.testing.ledger import Ledger
+from outlast.testing.ledger import Effect, Ledger
+from outlast.testing.report import CrashedRun, CrashReport, RepeatedEffect
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, calls, say
 
 __all__ = [
+    "CrashPoint",
+    "CrashReport",
+    "CrashedRun",
     "CrashingStore",
+    "Effect",
     "Ledger",
     "ManualClock",
+    "RepeatedEffect",
     "ScriptedError",
     "ScriptedModel",
     "ScriptedReply",

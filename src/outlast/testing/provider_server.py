@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
+from outlast.testing.provider_wire import WirePiece
+
 __all__ = [
     "ConnectionReset",
     "ConnectionsRefused",
@@ -41,6 +43,7 @@ __all__ = [
     "NoAnswer",
     "ReceivedCall",
     "StreamsCut",
+    "WirePiece",
     "WireReply",
     "WireServer",
     "anthropic_model",

@@ -20,6 +20,7 @@ from outlast.agents.model.client import (
 from outlast.core.message import (
     Message,
     ModelAnswer,
+    ProviderPart,
     Reasoning,
     Text,
     ToolCall,
@@ -29,6 +30,8 @@ from outlast.core.message import (
     text_of,
 )
 from outlast.core.record import Failure, Tokens
+from outlast.core.result import Usage
+from outlast.core.view import View
 
 __all__ = [
     "AnswerCutOff",
@@ -41,6 +44,7 @@ __all__ = [
     "ModelFailure",
     "ModelPiece",
     "ModelRequest",
+    "ProviderPart",
     "Reasoning",
     "ReasoningPiece",
     "Text",
@@ -51,6 +55,8 @@ __all__ = [
     "ToolOutput",
     "ToolOutputs",
     "ToolSpec",
+    "Usage",
     "UserMessage",
+    "View",
     "text_of",
 ]

@@ -14,12 +14,14 @@ from outlast.integration.channel.inbound import (
     ReceivedRequest,
 )
 from outlast.integration.channel.outgoing import Outgoing, SignInPrompt
+from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.channel.signed_webhook import SignedWebhookChannel
 
 __all__ = [
     "DEFAULT_EVENTS",
     "Channel",
     "ChannelClient",
+    "ChannelReceiver",
     "HttpReply",
     "Inbound",
     "InboundAnswer",

@@ -13,13 +13,21 @@ from outlast.clock import Clock
 from outlast.core.setting import listed, settings_of
 from outlast.errors import InvalidDefinition
 from outlast.integration.connection.connection import Connection, ConnectionSettings
+from outlast.integration.connection.control import ConnectionControl
+from outlast.integration.connection.oauth_callback import SignInOutcome
 from outlast.store import Store
 
 if TYPE_CHECKING:
     from outlast.integration.connection.connections import Connections
     from outlast.integration.connection.provider import OpenClient
 
-__all__ = ["Connection", "ConnectionSettings", "open_connections"]
+__all__ = [
+    "Connection",
+    "ConnectionControl",
+    "ConnectionSettings",
+    "SignInOutcome",
+    "open_connections",
+]
 
 
 def open_connections(

@@ -5,6 +5,11 @@ starts a session for each instant, once, across all workers and crashes.
 """
 
 from outlast.integration.schedule.schedule import Schedule
+from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.integration.schedule.status import ScheduleStatus
 
-__all__ = ["Schedule", "ScheduleStatus"]
+__all__ = [
+    "Schedule",
+    "ScheduleControl",
+    "ScheduleStatus",
+]
