@@ -12,7 +12,8 @@
     │   │   └── CursorAhead     because the log ends before it
     │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
     │       ├── OutputChanged   what was answered is not of the output type of today
-    │       └── SliceChanged    what a slice keeps is not of its class of today
+    │       ├── SliceChanged    what a slice keeps is not of its class of today
+    │       └── InvalidSkill    a folder that is no skill of an agent
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionTooLarge · SessionOver · SessionErased · NothingToRetry
@@ -157,6 +158,10 @@ class OutputChanged(InvalidDefinition):
 
 class SliceChanged(InvalidDefinition):
     code = "SLICE_CHANGED"
+
+
+class InvalidSkill(InvalidDefinition):
+    code = "INVALID_SKILL"
 
 
 class Conflict(OutlastError):

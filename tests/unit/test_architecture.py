@@ -24,7 +24,7 @@ TIERS = (
     {"log", "net"},
     {"stores", "engine"},
     {"agents"},
-    {"session", "state", "rules", "planning", "milestones", "prompts"},
+    {"session", "state", "rules", "planning", "milestones", "prompts", "skills"},
     {"client"},
     {"integration"},
     {"runtime"},
@@ -59,6 +59,8 @@ LATE_IMPORTS = {
     ("*", "google.genai"): "the extra `google`",
     ("*", "openai"): "the extra `openai`",
     ("integration/telemetry/instrument.py", "opentelemetry"): "only a process that works needs it",
+    ("agents/skill/skill.py", "strictyaml"): "the extra `skills`",
+    ("agents/skill/skill.py", "skills_ref.validator.validate_metadata"): "the extra `skills`",
     ("stores/url.py", "outlast.stores.postgres.PostgresStore"): "the extra `postgres`",
     (
         "integration/connection/__init__.py",
@@ -270,6 +272,7 @@ def test_the_tree_has_the_units_of_the_design_and_no_others() -> None:
         "prompts",
         "rules",
         "runtime",
+        "skills",
         "state",
         "sync",
     }

@@ -11,13 +11,14 @@ import outlast
 
 HEAVY = set(
     "anthropic authlib cryptography fastapi google httpx httpx2 openai psycopg pydantic_ai rich "
-    "starlette typer uvicorn".split()
+    "skills_ref starlette strictyaml typer uvicorn".split()
 )
 
 
 # Each of a tool's options stands by itself above a function, and most tools name none or one.
-# How an agent plans, what its milestones are and how it resumes are three questions, in no group.
-MORE = {"Agent": 15, "Tool": 14}
+# How an agent plans, what its milestones are and how it resumes are three questions, in no group;
+# so are its skills.
+MORE = {"Agent": 16, "Tool": 14}
 
 
 def fresh(expression: str) -> Any:

@@ -11,10 +11,12 @@ from outlast.agents.model.client import ModelClient
 from outlast.agents.options import DEFAULT_LIMITS, DEFAULT_MODEL_OPTIONS, Limits, ModelOptions
 from outlast.agents.planning.planning import Planning
 from outlast.agents.planning.tool import planning_tools
-from outlast.agents.prompt.template import PromptTemplate, with_planning
+from outlast.agents.prompt.template import PromptTemplate, with_guidance
 from outlast.agents.rule import Rule
 from outlast.agents.rule_set import checked_rules
 from outlast.agents.runtime.context import InstructionContext
+from outlast.agents.skill.skill import SkillSource, read_skills
+from outlast.agents.skill.tool import guidance_of, skill_tools
 from outlast.agents.subagent import AskableAgent, RemotelyHosted, tool_for
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
@@ -56,7 +58,8 @@ class Agent(Generic[Deps, Out]):
     `milestones` says what is progress that is worth keeping (`outlast.milestones`), by default a
     step of a plan that is marked done. After a crash, and when a turn is retried, `resume` says
     whether the model goes on in the conversation ("transcript"), or from the last "milestone" with
-    the prompt made anew.
+    the prompt made anew. `skills` is a folder of instructions that the model loads when a task
+    needs them (`outlast.skills`).
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Agent(Generic[Deps, Out]):
         planning: Planning | None = None,
         milestones: MilestoneTrigger | None = None,
         resume: Resume = "transcript",
+        skills: SkillSource | None = None,
         model_options: ModelOptions = DEFAULT_MODEL_OPTIONS,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -83,14 +87,22 @@ class Agent(Generic[Deps, Out]):
         self.name = checked_name(name)
         self.planning = checked_planning(name, planning)
         self.instructions: Instructions = checked_instructions(name, instructions)
+        self.skills = read_skills(name, skills)
+        guidance = guidance_of(self.skills)
         self.prompt = (
-            with_planning(instructions, self.planning)
+            with_guidance(instructions, self.planning, guidance)
             if isinstance(instructions, PromptTemplate)
             else None
         )
         own = [*several(name, "tools", tools), *(self.prompt.tools if self.prompt else ())]
-        others = [*tools_of(name, subagents), *(planning_tools() if self.planning else ())]
+        others = [
+            *tools_of(name, subagents),
+            *(planning_tools() if self.planning else ()),
+            *skill_tools(self.skills),
+        ]
         self.tools = collect(name, own, others)
+        texts = [self.planning.instructions if self.planning else "", guidance]
+        self.guidance = "\n\n".join(filter(None, texts))
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
         self.subscriptions = one_of_each_name(name, subscriptions)

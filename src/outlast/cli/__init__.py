@@ -27,6 +27,7 @@ from outlast.cli.command.send import send
 from outlast.cli.command.serve import serve
 from outlast.cli.command.sessions import sessions
 from outlast.cli.command.show import show
+from outlast.cli.command.skills import skills
 from outlast.cli.command.verify import verify
 from outlast.cli.command.worker import worker
 from outlast.cli.command.workers import workers
@@ -35,7 +36,7 @@ from outlast.core.name import is_storable
 
 COMMANDS = (
     *(demo, dev, chat, serve, worker),
-    *(sessions, show, explain, logs, prompt),
+    *(sessions, show, explain, logs, prompt, skills),
     *(send, answer, requests, cancel, retry, end),
     *(workers, lanes, drain, providers, verify),
 )

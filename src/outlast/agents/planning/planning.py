@@ -77,10 +77,6 @@ class Planning(Struct, frozen=True):
         """What the model is told about planning, the same at all times."""
         return f"{self.guidance}\n\n{STRATEGIES[self.strategy]}".strip()
 
-    def after(self, instructions: str) -> str:
-        """Return an agent's instructions with those about planning behind them."""
-        return f"{instructions}\n\n{self.instructions}" if instructions else self.instructions
-
     def tail(self, session: QueriedSession) -> str:
         """Return what the model is told behind the conversation: how far the plan is."""
         return TAIL.format(progress=self.progress.render(session))

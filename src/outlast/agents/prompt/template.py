@@ -206,14 +206,22 @@ def tools_of(section: Section, path: str) -> tuple[Tool, ...]:
 # Instructions of every kind
 
 
-def with_planning(template: PromptTemplate, planning: Planning | None) -> PromptTemplate:
-    """Return a template with what an agent that plans is told, how far its plan is at the tail."""
-    if planning is None:
-        return template
-    return template.adding(
-        Section("planning", planning.instructions.replace("$", "$$")),
-        Section("plan", lambda ctx: planning.tail(ctx.session), depends_on=[Plan], tail=True),
-    )
+def with_guidance(
+    template: PromptTemplate, planning: Planning | None, skills: str
+) -> PromptTemplate:
+    """Return a template with what an agent is told that plans, or has skills.
+
+    How far its plan is stands at the tail.
+    """
+    added: list[Section] = []
+    if planning:
+        added.append(Section("planning", planning.instructions.replace("$", "$$")))
+    if skills:
+        added.append(Section("skills", skills.replace("$", "$$")))
+    if planning:
+        tail = planning.tail
+        added.append(Section("plan", lambda c: tail(c.session), depends_on=[Plan], tail=True))
+    return template.adding(*added) if added else template
 
 
 def template_of(instructions: Any) -> PromptTemplate:

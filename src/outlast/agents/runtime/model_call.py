@@ -180,9 +180,10 @@ class ModelCaller:
         if prompt.hidden:
             tools = tuple(spec for spec in tools if spec.name not in prompt.hidden)
         instructions, tail = prompt.instructions, prompt.tail
-        if self._renderer is None and (planning := self._agent.planning):
-            instructions = planning.after(instructions)
-            tail = planning.tail(SessionContext(lane, slices))
+        if self._renderer is None and (guidance := self._agent.guidance):
+            instructions = f"{instructions}\n\n{guidance}" if instructions else guidance
+            if planning := self._agent.planning:
+                tail = planning.tail(SessionContext(lane, slices))
         return ModelRequest(
             view=view,
             call_id=action.call_id,

@@ -1,0 +1,4 @@
+"""Skills: folders of instructions that a model loads when a task needs them.
+
+Public as `outlast.skills`.
+"""
