@@ -39,7 +39,8 @@ def dispatch_out(dispatch_id: str | None, clock: Clock) -> str:
 
 def retry_failed_out(retry_failed: bool, dispatch_id: str | None) -> dict[str, Any]:
     """Return whether what was sent before is tried again, where that is so."""
-    check_retry_failed(retry_failed, dispatch_id)
+    if retry_failed:
+        check_retry_failed(dispatch_id)
     return {"retry_failed": True} if retry_failed else {}
 
 

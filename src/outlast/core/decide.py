@@ -76,7 +76,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         if lane.changes:
             return ChangeState(change=lane.changes[0])
         return between_turns(lane, policy, now)
-    return put_change_first(lane, within_turn(lane, lane.turn, policy, now))
+    action = within_turn(lane, lane.turn, policy, now)
+    return put_change_first(lane, action) if lane.changes else action
 
 
 def go_on_stopping(turn: str, how: StoppingTurn) -> AnyAction:

@@ -26,8 +26,8 @@ TURNS_OPEN = Failure(
 
 
 def put_change_first(lane: Lane, action: AnyAction) -> AnyAction:
-    """Return the next change of state that has arrived, if the action leaves room for it."""
-    return ChangeState(change=lane.changes[0]) if lane.changes and ends_step(action) else action
+    """Return the first of a lane's changes of state, if the action leaves room for it."""
+    return ChangeState(change=lane.changes[0]) if ends_step(action) else action
 
 
 def ends_step(action: AnyAction) -> bool:

@@ -237,7 +237,8 @@ class LaneFolds:
         """Fold in what other lanes of the session have changed since the last look."""
         loaded = await self._load(after=self.slices_seen)
         changes = [e for e in loaded.entries if e.offset > self.slices_seen]
-        self.slices = change_all(self.slices, changes)
+        if changes:
+            self.slices = change_all(self.slices, changes)
         self._note_changes(0, changes)
         self._slices_changed = True
 

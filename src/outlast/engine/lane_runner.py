@@ -225,7 +225,8 @@ class LaneRunner:
                 case _:
                     allowed = await self._gate.let_in(action)
                     if allowed is not None and allowed is not action:  # it may rest instead
-                        allowed = put_change_first(self.lane.folds.state, allowed)
+                        state = self.lane.folds.state
+                        allowed = put_change_first(state, allowed) if state.changes else allowed
             # What came while the gate was asked may call for something else.
             if allowed is not None and arrivals == self.lane.folds.arrivals:
                 return allowed

@@ -8,6 +8,7 @@ know what to write: `lane_runner.py` does. What the log comes to is in `lane_fol
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -77,9 +78,12 @@ class OwnedLane:
         self._evidence = claim.evidence
         self._store = store
         self._clock = clock
-        self._messages = SessionMessages(clock, self.date)
         self._counters = counters
         self._step_began = 0
+
+    @cached_property
+    def _messages(self) -> SessionMessages:
+        return SessionMessages(self._clock, self.date)
 
     def earliest(self) -> int:
         """Return a time that has come by the store's clock: what is due by then is due."""

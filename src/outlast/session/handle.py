@@ -165,7 +165,8 @@ class Session(Generic[Out]):
         turn is tried again if it has failed, and the receipt is that of the retry. At its
         `deadline` the message's turn fails.
         """
-        check_retry_failed(retry_failed, dispatch_id)
+        if retry_failed:
+            check_retry_failed(dispatch_id)
         info = await self._info_for_message()
         queued = r.DeliveryQueued(
             delivery_id="",

@@ -34,9 +34,9 @@ class AcceptedMessage(Protocol):
     def duplicate(self) -> bool: ...
 
 
-def check_retry_failed(retry_failed: bool, dispatch_id: str | None) -> None:
+def check_retry_failed(dispatch_id: str | None) -> None:
     """Refuse to retry a message that cannot have been sent before: it had no name."""
-    if retry_failed and dispatch_id is None:
+    if dispatch_id is None:
         raise InvalidInput(
             "retry_failed retries what was sent before with the same dispatch_id: give that, too"
         )

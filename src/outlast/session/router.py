@@ -96,7 +96,8 @@ class SessionRouter:
         scope: str = ANYBODY,
     ) -> Receipt[Any]:
         """Send a message to the living session that a token leads to, else to a new one."""
-        check_retry_failed(retry_failed, dispatch_id)
+        if retry_failed:
+            check_retry_failed(dispatch_id)
         addressed = addressed_to("deliver", token, message, dispatch_id, tenant, principal)
         addressed = replace(addressed, scope=scope)
         receipt = await self._bring(addressed, agent, living=True)
@@ -130,7 +131,8 @@ class SessionRouter:
             )
         if not isinstance(to, Key):
             raise InvalidInput(f"a message is sent to a Token or a Key, not to {to!r}")
-        check_retry_failed(retry_failed, dispatch_id)
+        if retry_failed:
+            check_retry_failed(dispatch_id)
         addressed = addressed_to("key", self._token_of(to), message, dispatch_id, tenant, principal)
         receipt = await self._bring(addressed, to.agent, living=False)
         return await self._newest(receipt, principal) if retry_failed else receipt

@@ -142,7 +142,8 @@ def check(new: NewSession) -> None:
     if new.mode not in get_args(SessionMode):
         raise InvalidInput(f'mode is "conversation" or "task", not {new.mode!r}')
     check_dispatch(new.dispatch_id)
-    check_retry_failed(new.retry_failed, new.dispatch_id)
+    if new.retry_failed:
+        check_retry_failed(new.dispatch_id)
     if type(new.depth) is not int or not 0 <= new.depth <= MOST_ABOVE:
         raise InvalidInput(f"depth is a number of sessions above, 0 to {MOST_ABOVE}")
     if new.webhook is not None and not isinstance(new.webhook, Webhook):
