@@ -1,4 +1,4 @@
-"""Milestones: which points of progress are kept. How is told in docs/how-to/planning.md."""
+"""Milestones: which points of progress are kept. How is told in docs/how-to/milestones.md."""
 
 from outlast.agents.milestone import (
     AllTriggers,
@@ -8,6 +8,7 @@ from outlast.agents.milestone import (
     IntervalTrigger,
     MilestoneTrigger,
 )
+from outlast.log.milestone import Milestone
 
 __all__ = [
     "AllTriggers",
@@ -15,5 +16,6 @@ __all__ = [
     "CallProgress",
     "CheckpointTrigger",
     "IntervalTrigger",
+    "Milestone",
     "MilestoneTrigger",
 ]

@@ -40,6 +40,7 @@ from outlast.integration.connection.oauth_callback import SignInOutcome
 from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.log.explain import Explanation
+from outlast.log.milestone import Milestone
 from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.handle import Receipt, Session
@@ -326,9 +327,13 @@ class SyncSession(Bridge[Session[Out]]):
             return SyncSliceChanges(found, self._thread)
         return SyncSessionChanges(found, self._thread)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, at: int | None = None) -> Snapshot:
         """Return all that the session keeps now, and what it is known by."""
-        return self._thread.run(self._target.snapshot())
+        return self._thread.run(self._target.snapshot(at=at))
+
+    def milestones(self) -> list[Milestone]:
+        """Return the milestones that the session has reached, in all lanes, oldest first."""
+        return self._thread.run(self._target.milestones())
 
     def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""

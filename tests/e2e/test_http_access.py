@@ -145,7 +145,8 @@ def scoped(document: Json) -> Iterator[tuple[str, str, str]]:
 
 NEEDED = {
     "read": """get /v1/sessions, get /v1/sessions/{session_id},
-        get /v1/sessions/{session_id}/history, get /v1/sessions/{session_id}/result,
+        get /v1/sessions/{session_id}/history, get /v1/sessions/{session_id}/milestones,
+        get /v1/sessions/{session_id}/result,
         get /v1/sessions/{session_id}/stream, get /v1/streams/sessions/{session_id},
         head /v1/streams/sessions/{session_id}, get /v1/agents/{name}/{key},
         head /v1/agents/{name}/{key}, get /v1/requests, get /v1/lanes""",

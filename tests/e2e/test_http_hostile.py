@@ -110,6 +110,7 @@ async def test_a_cursor_that_somebody_made_up_is_one_error_that_names_it(store: 
                 "cursor",
                 ["-1", "x", "1", "1e3", "9" * 30, "", "\u0663.\u0661", "99999999999999.0"],
             ),
+            f"/sessions/{session}/milestones": ("cursor", ["-1", "x", "", "9" * 30, "\u0663"]),
             f"/sessions/{session}/stream": ("after", [*NASTY, "", "1-", "1-zz", "\u0663", "1\n"]),
         }
         for path, (name, texts) in bad.items():

@@ -120,7 +120,7 @@ def attempts(
 
 
 def queries_of(path: str, names: list[str], victim: Victim) -> Iterator[str]:
-    if path.endswith("/history"):  # whose cursor is a number of messages, and nobody's secret
+    if path.endswith(("/history", "/milestones")):  # whose cursors are numbers, and no secrets
         names = [name for name in names if name != "cursor"]
     for name in names:
         values = [victim.names[name]] if name in victim.names else []

@@ -23,12 +23,14 @@ from unit.history import (
     is_cut,
     message,
     parks,
+    reaches,
     refuses_answer,
     returns,
     said,
     signs_in,
     sleeps,
     starts,
+    step_begins,
     switches,
     thought,
     turn_begins,
@@ -323,6 +325,30 @@ CASES = [
         ),
         CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR),
         Policy(feedback=(FeedbackTrigger("stay", calls=1),)),
+    ),
+    Case(
+        "milestone",
+        'all outcomes in, a milestone reached, `resume="milestone"`',
+        "the next model call, with the task and the calls since the milestone",
+        Log(
+            *(message(), *turn_begins(), *wants("find"), starts(), returns(), reaches()),
+            crash(),
+        ),
+        CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR, restarts=True),
+        Policy(resume="milestone"),
+    ),
+    Case(
+        "milestone_and_partial",
+        'partial plain text, a milestone reached before, `resume="milestone"`',
+        "drop it and call again, with the task and the calls since the milestone",
+        Log(
+            *(message(), *turn_begins(), *wants("find"), starts(), returns(), reaches()),
+            *(*step_begins(2), said("Once upon", call_id="t1.s2"), crash()),
+        ),
+        CallModel(
+            call_id="t1.s2", attempt=2, turn="t1", step=2, until=HOUR, aborts=1, restarts=True
+        ),
+        Policy(resume="milestone"),
     ),
     Case(
         "completion_unchecked",

@@ -51,6 +51,7 @@ from outlast.core.result import (
     NewAuthorization,
     NewChild,
     NewWait,
+    PossibleMilestone,
     Question,
     Raised,
     RemoteView,
@@ -64,6 +65,7 @@ from outlast.core.result import (
 )
 from outlast.core.slice import EMPTY, change_all
 from outlast.core.state_change import change_made, change_refused, made_of
+from outlast.core.view import View
 
 T = TypeVar("T")
 
@@ -80,6 +82,7 @@ FEEDBACK = (
     (FeedbackTrigger("stay", calls=2), FeedbackTrigger("hurry", span=1000)),
     (FeedbackTrigger("often", calls=1, span=1),),
 )
+EVERY_OTHER = PossibleMilestone(lambda calls, _: calls > 1, "half of it")
 OOPS = Failure("OOPS", "it broke")
 
 
@@ -110,6 +113,7 @@ class Simulation:
             feedback=self.choose(FEEDBACK),
             checkers=self.choose([(), ("built",)]),
             max_refusals=1,
+            resume=self.choose(["transcript", "milestone"]),
         )
         mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
@@ -299,6 +303,10 @@ class Simulation:
     def work(self) -> AnyAction:
         """Do the next thing, as far as chance lets it get."""
         action = self.next_action()
+        if isinstance(action, CallModel) and action.restarts:
+            view = View()
+            view.see_all(self.entries, "main")
+            action = replace(action, restarted=view.restarted(action.turn))
         self.write(opening(self.lane, action, self.now))
         match action:
             case CallModel():
@@ -445,7 +453,9 @@ class Simulation:
                 return ToolWaits(name, tuple({wait.name: wait for wait in waits}.values()))
         noted = r.StateChanged(slice="Note", op="append", values=("1",))
         change = self.choose([noted, noted, noted, r.StateRolledBack(slices={"Note": ()})])
-        return Returned(name, '"ok"', leftovers=BufferedEffects(changes=(change,)))
+        milestone = self.choose([None, EVERY_OTHER, EVERY_OTHER])
+        leftovers = BufferedEffects(changes=(change,))
+        return Returned(name, '"ok"', leftovers=leftovers, milestone=milestone)
 
     def _wait(self, call: OpenCall, task: int) -> NewWait:
         """What one task of a tool stops at: something new, or what is open already."""
@@ -513,7 +523,8 @@ class Simulation:
 
     def _ends(self) -> list[ToolEnd]:
         """Some of the calls of a stopped turn end by themselves."""
-        return [Returned(c.call_id, '"just"') for c in self._running() if self.choose([0, 1])]
+        ended = [each for each in self._running() if self.choose([0, 1])]
+        return [Returned(each.call_id, '"just"', milestone=EVERY_OTHER) for each in ended]
 
     # The end of it
 

@@ -222,7 +222,7 @@ def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> Non
 
     view = View()
     for entry in life.entries:
-        view.see([entry.record])
+        view.see([entry.record], entry.offset)
         if isinstance(entry.record, r.ModelStarted):
             messages = view.messages
             for place, message in enumerate(messages):
@@ -259,7 +259,7 @@ def test_a_view_has_as_much_of_an_answer_as_the_attempts_that_are_kept(life: Sim
     lane, view = start(), View()
     for entry in life.entries:
         lane = fold(lane, entry.record, entry.offset)
-        view.see([entry.record])
+        view.see([entry.record], entry.offset)
         if isinstance(entry.record, r.ModelStarted):
             assert lane.turn is not None
             assert lane.turn.model is not None

@@ -197,7 +197,7 @@ def test_the_list_only_grows() -> None:
     records = [message(), *turn_begins(), *wants("find"), starts(), returns(), *step_begins(2)]
     before: list[Message] = []
     for record in [*records, answers(call_id="t1.s2"), turn_completes()]:
-        view.see([record])
+        view.see([record], 1)
         assert view.messages[: len(before)] == before
         before = list(view.messages)
 

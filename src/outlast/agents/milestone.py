@@ -7,7 +7,8 @@ what it came to is in the log (`milestone.reached`), with the call's outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -16,8 +17,12 @@ from outlast.agents.planning.plan import Plan, UpdateStep, WritePlan
 from outlast.agents.planning.progress import QueriedSession
 from outlast.agents.rule import Every
 from outlast.core.instant import Span
+from outlast.core.result import PossibleMilestone
 from outlast.core.setting import seconds_of
 from outlast.errors import InvalidDefinition
+from outlast.log_context import get_logger
+
+log = get_logger("outlast.agents")
 
 PLAN_EVENTS: frozenset[type] = frozenset({UpdateStep, WritePlan})
 """The events by which a step of a plan is marked done."""
@@ -142,7 +147,8 @@ def title_of(value: object, session: QueriedSession) -> str:
     match value:
         case UpdateStep():
             plan = session.query(Plan).latest()
-            return plan.step(value.step_id).title if plan else ""
+            steps = plan.steps if plan else ()
+            return next((step.title for step in steps if step.id == value.step_id), "")
         case WritePlan():
             return ", ".join(value.finishes)
     return ""
@@ -150,3 +156,31 @@ def title_of(value: object, session: QueriedSession) -> str:
 
 STEP_DONE = CheckpointTrigger()
 """The default: a step of a plan is marked done."""
+
+
+# While an agent runs
+
+
+def possible_milestone(
+    trigger: MilestoneTrigger, values: Sequence[object], session: QueriedSession
+) -> PossibleMilestone | None:
+    """Return what asks a trigger about a call that has returned; None where it cannot be one.
+
+    `values` are the one that the tool returned, and the events that it dispatched.
+    """
+    about = [each for each in values if isinstance(each, UpdateStep | WritePlan)]
+    if trigger is STEP_DONE and not about:
+        return None
+    title = next((said for each in about if (said := title_of(each, session))), "")
+    return PossibleMilestone(partial(is_reached, trigger, values), title)
+
+
+def is_reached(
+    trigger: MilestoneTrigger, values: Sequence[object], calls: int, seconds: float
+) -> bool:
+    """Ask a trigger about each value. The tool has run: one that fails says no."""
+    try:
+        return any(trigger.is_reached(CallProgress(each, calls, seconds)) for each in values)
+    except (Exception, SystemExit):
+        log.exception("a trigger of milestones failed; the call is taken for none")
+        return False

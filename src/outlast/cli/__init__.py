@@ -19,6 +19,7 @@ from outlast.cli.command.end import end
 from outlast.cli.command.explain import explain
 from outlast.cli.command.lanes import lanes
 from outlast.cli.command.logs import logs
+from outlast.cli.command.milestones import milestones
 from outlast.cli.command.prompt import prompt
 from outlast.cli.command.providers import providers
 from outlast.cli.command.requests import requests
@@ -36,7 +37,7 @@ from outlast.core.name import is_storable
 
 COMMANDS = (
     *(demo, dev, chat, serve, worker),
-    *(sessions, show, explain, logs, prompt, skills),
+    *(sessions, show, explain, logs, prompt, milestones, skills),
     *(send, answer, requests, cancel, retry, end),
     *(workers, lanes, drain, providers, verify),
 )

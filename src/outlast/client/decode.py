@@ -12,6 +12,7 @@ from outlast.core.event import INSTANTS, JSON_FIELDS, Event
 from outlast.core.message import Message
 from outlast.core.record import Failure, Option, Tokens
 from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
+from outlast.log.milestone import Milestone
 from outlast.session import Request, Result, WaitingFor
 from outlast.session.request import RequestKind
 from outlast.session.result import ResultStatus
@@ -104,6 +105,11 @@ class WireRequest(Struct):
             path=self.path,
             agent=self.agent,
         )
+
+
+class WireMilestones(Struct):
+    milestones: tuple[Milestone, ...]
+    next_cursor: str | None = None
 
 
 class WireWait(Struct):

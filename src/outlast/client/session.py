@@ -12,7 +12,14 @@ from typing_extensions import TypeVar
 
 from outlast.agents.runtime.json_value import to_json
 from outlast.client.connection import ServerConnection, segment
-from outlast.client.decode import RUNNING, WireHistory, WireReceipt, WireResult, decode
+from outlast.client.decode import (
+    RUNNING,
+    WireHistory,
+    WireMilestones,
+    WireReceipt,
+    WireResult,
+    decode,
+)
 from outlast.client.encode import (
     check_answered,
     deadline_out,
@@ -36,6 +43,7 @@ from outlast.errors import (
     SessionOver,
     UnknownSession,
 )
+from outlast.log.milestone import Milestone
 from outlast.session import Receipt, Request, Result, Session, WaitingFor, is_at_rest
 from outlast.session.answer import OF_AN_ANSWER
 from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
@@ -331,6 +339,17 @@ class RemoteSession(Generic[Out]):
             more = page.next_cursor
             query = {"lane": lane, "cursor": more} if more is not None else None
         return messages
+
+    async def milestones(self) -> list[Milestone]:
+        """Return the milestones that the session has reached, in all lanes, oldest first."""
+        found: list[Milestone] = []
+        query: dict[str, Any] | None = {}
+        while query is not None:
+            raw = await self._connection.call("GET", f"{self._path}/milestones", query=query)
+            page = decode(raw, WireMilestones)
+            found += page.milestones
+            query = {"cursor": page.next_cursor} if page.next_cursor is not None else None
+        return found
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""

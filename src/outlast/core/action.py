@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
-from outlast.core.record import Failure, IdempotencyKey, StateChangeRequested
+from outlast.core.record import ContextRestarted, Failure, IdempotencyKey, StateChangeRequested
 
 
 class Action(Struct, frozen=True, gc=False, kw_only=True):
@@ -26,7 +26,9 @@ class CallModel(Action, frozen=True, kw_only=True):
     `delivery` starts a turn with that message, `joins` adds others to it. `aborts` is the attempt
     whose partial answer ends, and `keeps` says whether it is continued; those of the attempts in
     `drops` are continued no longer. One that `probes` asks a provider that fails others' calls, to
-    find out whether it still does: the engine puts that in, which knows whose turn it is.
+    find out whether it still does: the engine puts that in, which knows whose turn it is. One that
+    `restarts` begins anew from the last milestone: the engine puts in the record that says what the
+    model sees from here on.
     """
 
     is_effect: ClassVar[bool] = True
@@ -45,6 +47,8 @@ class CallModel(Action, frozen=True, kw_only=True):
     model: str = ""
     running: bool = False
     probes: bool = False
+    restarts: bool = False
+    restarted: ContextRestarted | None = None
 
 
 class Start(Struct, frozen=True, gc=False):

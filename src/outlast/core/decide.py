@@ -47,6 +47,7 @@ from outlast.core.lane import (
     Turn,
     TurnEnd,
 )
+from outlast.core.milestone import restarts_retry, restarts_turn
 from outlast.core.name import model_call_name, turn_name
 from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import DeliveryResult, Failure
@@ -170,6 +171,7 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         delivery=head.delivery_id,
         retries=retries,
         model=policy.model(""),
+        restarts=restarts_retry(lane, head, policy),
     )
 
 
@@ -259,8 +261,10 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         return Sleep(until=in_time(lane, model.not_before))
     running = model.status == RUNNING
     asks = policy.model(turn.fallback)
-    # No model continues another's answer, also where it is the code that names another now.
-    is_same = model.asked in ("", asks)
+    restarts = not running and restarts_turn(lane, turn, policy)
+    # No model continues another's answer, also where it is the code that names another now; and
+    # what was said in a context that begins anew is not gone on with.
+    is_same = model.asked in ("", asks) and not restarts
     return CallModel(
         call_id=model.call_id,
         attempt=model.attempt if running else model.attempt + 1,
@@ -272,6 +276,7 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         drops=() if is_same else model.kept,
         model=asks,
         running=running,
+        restarts=restarts,
     )
 
 
@@ -300,6 +305,7 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         until=ask_again_at(lane, turn, policy, now),
         joins=tuple(q.delivery_id for q in joins),
         model=policy.model(turn.fallback),
+        restarts=restarts_turn(lane, turn, policy),
     )
 
 

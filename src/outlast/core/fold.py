@@ -37,6 +37,7 @@ from outlast.core.lane import (
     UnavailableModel,
 )
 from outlast.core.message import ToolCall
+from outlast.core.milestone import LANE_MILESTONES
 from outlast.core.record import AnyRecord, Entry, Tokens
 from outlast.core.rule import LANE_RULES, TURN_RULES
 
@@ -270,7 +271,7 @@ def model_started(turn: Turn, e: r.ModelStarted) -> Turn:
     started = replace(
         before, attempt=e.attempt, status=RUNNING, partial="", parked=False, asked=e.model
     )
-    return replace(turn, model=started)
+    return replace(turn, model=started, restarts=False)
 
 
 def with_model(turn: Turn, **changes: object) -> Turn:
@@ -531,6 +532,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
         spent=e.spent,
         handed_back=e.graceful and not turn.handed_back,
         is_recovering=turn.is_recovering or not e.graceful,
+        restarts=turn.restarts or not e.graceful,
     )
 
 
@@ -562,6 +564,7 @@ LANE_FACTS: dict[type, Step] = {
     r.LaneTakenOver: lane_taken_over,
     r.LaneBlocked: lane_blocked,
     **LANE_RULES,
+    **LANE_MILESTONES,
 }
 
 TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {

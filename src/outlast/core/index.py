@@ -198,6 +198,7 @@ _NO_PROGRESS = frozenset(
         r.ReasoningDelta,
         r.MessageAborted,
         r.PromptRendered,
+        r.ContextRestarted,
         r.FeedbackSkipped,
         r.ToolStarted,
         r.ToolProgress,

@@ -304,6 +304,14 @@ class FeedbackMark(Struct, frozen=True, gc=False, omit_defaults=True):
     since: int = 0
 
 
+class LastMilestone(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The milestone that a lane reached last: after so many of its calls, and `since` then."""
+
+    number: int = 0
+    calls: int = 0
+    since: int = 0
+
+
 class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):
     """The prompt that was recorded last, and the digests of its sections' texts."""
 
@@ -322,6 +330,8 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     It `began` then, and `ended` counts its tool calls that have an outcome. `heard` are the
     feedback providers that had their say in the open step; `refusals` counts the answers that the
     completion checkers did not let pass, those in `objectors` being who refused the last.
+    `restarts`: an owner crashed since the model was asked last, so that its context begins anew
+    from the last milestone, if the agent wants that.
     """
 
     id: str
@@ -351,6 +361,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     completion: Completion = ""
     refusals: int = 0
     objectors: tuple[str, ...] = ()
+    restarts: bool = False
 
     def with_remote(self, request_id: str, **changes: object) -> Turn:
         """Return the turn with one of its remote children changed."""
@@ -392,7 +403,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     `outage` outlives its turn: a message behind it does not make the provider's time begin anew.
     One that comes when the lane has come to rest does.
     `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
-    had its last say. `prompt` is the one that was recorded last.
+    had its last say. `prompt` is the one that was recorded last, `milestone` the last of the lane.
     """
 
     session: str
@@ -425,6 +436,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     ended: int = 0
     feedback: Mapping[str, FeedbackMark] = {}
     prompt: RecordedPrompt = RecordedPrompt()
+    milestone: LastMilestone = LastMilestone()
 
     @property
     def depth(self) -> int:

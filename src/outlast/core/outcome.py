@@ -25,8 +25,10 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.fold import fold
 from outlast.core.lane import PROVIDER, Lane, ModelCall, OpenCall, Turn
 from outlast.core.message import Reasoning, text_of
+from outlast.core.milestone import reach
 from outlast.core.name import request_name
 from outlast.core.policy import Policy
 from outlast.core.prompt import prompt_rendered
@@ -135,6 +137,8 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
         yield r.MessageAborted(call_id=action.call_id, attempt=attempt)
     if action.aborts:
         yield r.MessageAborted(call_id=action.call_id, attempt=action.aborts, kept=action.keeps)
+    if action.restarted:
+        yield action.restarted
     yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt, model=action.model)
 
 
@@ -495,6 +499,7 @@ def tool_ended(
                 message=end.message,
                 same_as=end.same_as,
             )
+            yield from reach(lane, call, end, now)
             yield from close_opened(lane, call.call_id)
         case Raised():
             again = (
@@ -598,7 +603,9 @@ def stopped(
     for call in turn.calls.values():
         end = ended.get(call.call_id)
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
-            yield from tool_ended(lane, call, end, NO_RETRIES, now)
+            for record in tool_ended(lane, call, end, NO_RETRIES, now):
+                yield record
+                lane = fold(lane, record)  # a milestone counts from the one before it
         elif not call.is_done:
             yield call_stopped(call, end if isinstance(end, Interrupted) else None)
             # It may have gone on for a while after the turn's requests were closed.

@@ -507,6 +507,38 @@ class CompletionRefused(Record, frozen=True, kw_only=True, tag="completion.refus
     number: int
 
 
+# Milestones and what the model sees
+
+
+class MilestoneReached(Record, frozen=True, kw_only=True, tag="milestone.reached"):
+    """What this call came to is progress worth keeping: the lane's milestone of that `number`.
+
+    The place of this record is its snapshot: the session's state is what all slices come to up to
+    here. `title` says what it is about, where that is known. Calls and time until the next one are
+    counted anew `since` then.
+    """
+
+    call_id: str
+    attempt: int
+    number: int
+    since: int
+    title: str = ""
+
+
+class ContextRestarted(Record, frozen=True, kw_only=True, tag="context.restarted"):
+    """From here on the model sees of the lane what came after the offset `until`, and no more.
+
+    Of what came before it keeps the messages that were made by the records at the offsets in
+    `keep`: those that began the turn of the last `milestone`, which is named by its offset. The
+    calls that were made since keep their outcomes.
+    """
+
+    turn: str
+    milestone: int
+    until: int
+    keep: tuple[int, ...] = ()
+
+
 # Tool calls
 
 
@@ -963,6 +995,8 @@ AnyRecord = (
     | FeedbackSkipped
     | CompletionAccepted
     | CompletionRefused
+    | MilestoneReached
+    | ContextRestarted
     | ToolRequested
     | ToolStarted
     | ToolProgress

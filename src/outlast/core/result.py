@@ -115,12 +115,24 @@ class BufferedEffects(Struct, frozen=True, gc=False):
 NOTHING = BufferedEffects()
 
 
+class PossibleMilestone(Struct, frozen=True, gc=False):
+    """What says of a call that has returned whether it is a milestone, and what that is about.
+
+    It is asked when the outcome is written down, perhaps more than once, with the calls and the
+    seconds since the last milestone, and never fails.
+    """
+
+    is_reached: Callable[[int, float], bool]
+    title: str = ""
+
+
 class Returned(Struct, frozen=True, gc=False):
     call_id: str
     value: str
     message: str | None = None
     leftovers: BufferedEffects = NOTHING
     same_as: str = ""
+    milestone: PossibleMilestone | None = None
 
 
 class Raised(Struct, frozen=True, gc=False):

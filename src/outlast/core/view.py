@@ -3,10 +3,14 @@
 The list only grows, but for an answer that was cut off and continued: what was said of it becomes
 one message with the rest. Messages in the list are never copied or changed; that keeps a step's
 cost independent of the history's length. Fed with committed records only.
+
+A record may say that the model sees only a part of it from there on: each message has the offset
+of the record that made it, and such a record names offsets. So the same log always gives the same
+view, and what has been left out is still in the log, and in what people read of it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -41,11 +45,35 @@ UNKEPT = (
 )
 
 
-class View:
-    """The messages so far, and the little that is needed to make the next ones."""
+class RestartPoint(NamedTuple):
+    """The last milestone, by its offset, and what is seen if the context begins anew from there.
 
-    def __init__(self) -> None:
+    Those are the messages that `began` the milestone's turn, and those made after `until`.
+    """
+
+    milestone: int
+    began: tuple[int, ...]
+    until: int
+
+
+class View:
+    """The messages so far, and the little that is needed to make the next ones.
+
+    One that `keeps_all` is for people: what the model no longer sees stays in it.
+    """
+
+    def __init__(self, *, keeps_all: bool = False) -> None:
         self.messages: list[Message] = []
+        self.offsets: list[int] = []
+        """For each message, that of the record which made it."""
+        self._keeps_all = keeps_all
+        self._offset = 0
+        self._began: tuple[int, ...] = ()
+        self._answer = 0
+        self._noted = 0
+        self._restart: RestartPoint | None = None
+        self.answers = 0
+        """How many whole answers were given, those included that are no longer seen."""
         self.rendered: list[Any] = []
         """The client's own form of `messages`, as far as it has got: a cache."""
         self._rendered_for = ""
@@ -61,15 +89,31 @@ class View:
         self._notes: list[str] = []
         """The feedback of rules on the open step, told behind the results of the step's calls."""
 
-    def see(self, records: Iterable[AnyRecord]) -> None:
-        """Take in more records."""
-        for record in records:
+    def see(self, records: Iterable[AnyRecord], first: int) -> None:
+        """Take in more records, the first of which stands at an offset, the others behind it."""
+        for offset, record in enumerate(records, first):
             if step := STEPS.get(type(record)):
+                self._offset = offset
                 step(self, record)
 
     def see_all(self, entries: Iterable[Entry], lane: str) -> None:
         """Take in the entries of a log that are a lane's own."""
-        self.see(entry.record for entry in entries if entry.lane == lane)
+        for entry in entries:
+            if entry.lane == lane:
+                self.see((entry.record,), entry.offset)
+
+    def pass_on(self) -> None:
+        """Drop the messages so far, for a reader who has them."""
+        self.messages.clear()
+        self.offsets.clear()
+
+    def restarted(self, turn: str) -> r.ContextRestarted | None:
+        """Return the record by which a turn's context begins anew from the last milestone."""
+        if self._restart is None:
+            return None
+        milestone, began, until = self._restart
+        keep = tuple(offset for offset in began if offset <= until)
+        return r.ContextRestarted(turn=turn, milestone=milestone, until=until, keep=keep)
 
     @property
     def unsettled(self) -> int:
@@ -92,9 +136,16 @@ class View:
         if e.content:
             self._inbox[e.delivery_id] = e.content
 
+    def _say(self, message: Message, offset: int) -> None:
+        self.messages.append(message)
+        self.offsets.append(offset)
+
     def _taken(self, e: r.TurnStarted | r.DeliveryJoined) -> None:
+        if isinstance(e, r.TurnStarted) and not e.retries:
+            self._began = ()
         if content := self._inbox.pop(e.delivery_id, None):
-            self.messages.append(UserMessage(content))
+            self._say(UserMessage(content), self._offset)
+            self._began = (*self._began, self._offset)
 
     def _settled(self, e: r.DeliverySettled) -> None:
         self._inbox.pop(e.delivery_id, None)
@@ -106,7 +157,7 @@ class View:
             self._continuations = 0
         if isinstance(last, ModelAnswer) and last.aborted:
             self._continuations += 1
-            self.messages.append(UserMessage((Text(GO_ON),)))
+            self._say(UserMessage((Text(GO_ON),)), self._offset)
 
     def _delta(self, e: r.MessageDelta | r.ReasoningDelta) -> None:
         self._deltas.setdefault(e.part, []).append(e.text)
@@ -119,15 +170,16 @@ class View:
             return
         said = tuple(Text("".join(self._deltas[part])) for part in sorted(self._said))
         if e.kept and said:
-            self.messages.append(ModelAnswer(said, aborted=True))
+            self._say(ModelAnswer(said, aborted=True), self._offset)
         self._deltas, self._said = {}, set()
 
     def _completed(self, e: r.MessageCompleted) -> None:
         deltas = {part: "".join(texts) for part, texts in self._deltas.items()}
         parts = whole_parts(e, deltas, self._take_back_partials())
-        self.messages.append(ModelAnswer(parts))
+        self._answer, self.answers = self._offset, self.answers + 1
+        self._say(ModelAnswer(parts), self._offset)
         if e.misfit:
-            self.messages.append(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)))
+            self._say(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)), self._offset)
         self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
         self._results = {}
         self._deltas, self._said = {}, set()
@@ -137,9 +189,9 @@ class View:
 
         With each goes the message that asked the model to go on.
         """
-        partials = self.messages[len(self.messages) - 2 * self._continuations :: 2]
-        del self.messages[len(self.messages) - 2 * self._continuations :]
-        del self.rendered[len(self.messages) :]
+        first = len(self.messages) - 2 * self._continuations
+        partials = self.messages[first::2]
+        del self.messages[first:], self.offsets[first:], self.rendered[first:]
         self._continuations = 0
         return "".join(text_of(partial.parts) for partial in partials)  # type: ignore[union-attr]
 
@@ -170,16 +222,38 @@ class View:
     def _step_over(self, _: AnyRecord) -> None:
         results = (self._results.get(call.call_id) for call in self._calls)
         if known := tuple(result for result in results if result):
-            self.messages.append(ToolOutputs(known))
+            # Made by the answer that asked for them: no part of a view has one without the other.
+            self._say(ToolOutputs(known), self._answer)
         self._calls, self._results = (), {}
         if self._notes:
-            self.messages.append(UserMessage(tuple(Text(note) for note in self._notes)))
+            self._say(UserMessage(tuple(Text(note) for note in self._notes)), self._noted)
             self._notes = []
 
+    def _milestone(self, _: r.MilestoneReached) -> None:
+        """Note where a restart would begin: behind the step, if nothing of it was open any more."""
+        is_over = all(call.call_id in self._results for call in self._calls)
+        until = self._answer if is_over else self._answer - 1
+        self._restart = RestartPoint(self._offset, self._began, until)
+
+    def _restarted(self, e: r.ContextRestarted) -> None:
+        self._narrow(e.until, e.keep)
+
+    def _narrow(self, until: int, keep: Collection[int]) -> None:
+        """Leave out all messages up to an offset, but for those made at the offsets to keep."""
+        if self._keeps_all:
+            return
+        said = zip(self.messages, self.offsets, strict=True)
+        left = [(each, offset) for each, offset in said if offset > until or offset in keep]
+        self.messages[:] = [message for message, _ in left]
+        self.offsets[:] = [offset for _, offset in left]
+        self.rendered.clear()
+
     def _feedback(self, e: r.FeedbackGiven) -> None:
+        self._noted = self._offset
         self._notes.append(FEEDBACK.format(name=e.name, text=e.text))
 
     def _refused(self, e: r.CompletionRefused) -> None:
+        self._noted = self._offset
         reasons = "\n".join(f"- {name}: {reason}" for name, reason in e.reasons.items())
         self._notes.append(f"{NOT_COMPLETE}\n{reasons}")
 
@@ -248,6 +322,8 @@ STEPS: dict[type, Callable[[View, Any], None]] = {
     r.ToolDenied: View._tool_ended,
     r.FeedbackGiven: View._feedback,
     r.CompletionRefused: View._refused,
+    r.MilestoneReached: View._milestone,
+    r.ContextRestarted: View._restarted,
     r.StepCompleted: View._step_over,
     r.TurnFailed: View._step_over,
     r.TurnCancelled: View._step_over,

@@ -208,7 +208,7 @@ class LaneFolds:
                 self.slices = change_all(self.slices, (entry,))
                 self._note_changes(0, (entry,))
             if self._view and entry.lane == self.name:
-                self._view.see((entry.record,))
+                self._view.see((entry.record,), entry.offset)
             self._move_to(entry)
             self._note_arrival()
 
@@ -283,7 +283,7 @@ class LaneFolds:
         for record in unfolded:
             self.fold(record)
         if self._view:
-            self._view.see(commit.records)
+            self._view.see(commit.records, result.first_offset)
         if commit.records and (last := result.first_offset + len(commit.records) - 1) > self.head:
             self.head, self.checksum = last, result.checksum
         # A snapshot must not hold what is not in the log yet.

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+from msgspec.structs import replace
+
 from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core import record as r
@@ -256,6 +258,10 @@ class LaneRunner:
             if arrivals != lane.folds.arrivals:  # another lane may have ended it
                 return False
             lane.report(end)  # to the parent, in the commit that ends this session
+        if isinstance(action, CallModel) and action.restarts:
+            action = await self._with_restart(action)
+            if arrivals != lane.folds.arrivals:
+                return False
         # The time that a human has to answer counts from here; else this is only a date.
         now = lane.latest() if isinstance(action, AskHuman) else lane.date()
         records = opening(lane.folds.state, action, now)
@@ -265,6 +271,12 @@ class LaneRunner:
             return await self._change_state(action.change, arrivals)
         lane.write(records)
         return True
+
+    async def _with_restart(self, action: CallModel) -> CallModel:
+        """Say what the model sees from here on, which is known by places in the log."""
+        await self.lane.flush()
+        view = await self.lane.folds.view()
+        return replace(action, restarted=view.restarted(action.turn))
 
     async def _try_to_open(self, records: list[AnyRecord], arrivals: int) -> bool:
         """Commit what another call's key, or an answer just in time, can stand against."""

@@ -62,7 +62,7 @@ class HistoryReader:
         self._session_id = session_id
         self._lane = lane
         self._start = place
-        self._view = View()
+        self._view = View(keeps_all=True)
         self._passed = 0
         """How many messages of the view were passed on, or stand before the start."""
         self._place = HistoryPlace(place.after)
@@ -71,11 +71,11 @@ class HistoryReader:
         """Give each message with the place behind it. Raises InvalidCursor for a made-up place."""
         async for entry in self._entries():
             await self._supply(entry.record)
-            self._view.see((entry.record,))
+            self._view.see((entry.record,), entry.offset)
             for message in self._ready(self._view.unsettled):
                 yield message
             if isinstance(entry.record, Rest) and not self._view.unsettled:
-                self._view.messages.clear()
+                self._view.pass_on()
                 self._passed, self._place = 0, HistoryPlace(entry.offset)
         for message in self._ready(0):
             yield message
@@ -125,4 +125,5 @@ class HistoryReader:
         delivery = await self._store.listing.delivery(record.delivery_id)
         if delivery and delivery.offset <= self._start.after:
             page = await self._store.log.read(self._session_id, delivery.offset - 1, 1)
-            self._view.see(e.record for e in page.entries if e.offset == delivery.offset)
+            found = [e.record for e in page.entries if e.offset == delivery.offset]
+            self._view.see(found, delivery.offset)

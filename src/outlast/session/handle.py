@@ -37,6 +37,7 @@ from outlast.errors import (
 )
 from outlast.log.explain import Explanation, explain, gather
 from outlast.log.history import HistoryReader
+from outlast.log.milestone import Milestone, read_milestones
 from outlast.log.reader import EventReader, Outcome, Wakeups, read_outcome
 from outlast.session.answer import check_answer, check_approver, checked_args
 from outlast.session.inbox import ANYBODY, STATE, Arrival, Inbox, instant_of
@@ -46,7 +47,13 @@ from outlast.session.observation import Observation, Observer
 from outlast.session.request import Request, request_of
 from outlast.session.result import Result, ResultStatus
 from outlast.session.retry import check_retry_failed, retry_if_failed
-from outlast.session.state import SliceQuery, read_refusal, read_slices, take_snapshot
+from outlast.session.state import (
+    SliceQuery,
+    read_refusal,
+    read_slices,
+    take_snapshot,
+    take_snapshot_at,
+)
 from outlast.session.waiting import (
     IdleWorkerCheck,
     OutageNotices,
@@ -480,9 +487,20 @@ class Session(Generic[Out]):
         """
         return Observation(self._store, self.id, type_of(kind), function)
 
-    async def snapshot(self) -> Snapshot:
-        """Return all that the session keeps now, and what it is known by."""
-        return await take_snapshot(self._store, await self.info())
+    async def snapshot(self, *, at: int | None = None) -> Snapshot:
+        """Return all that the session keeps now, and what it is known by.
+
+        With `at`, what it kept when its log had come to that offset: that of a milestone, say.
+        """
+        info = await self.info()
+        if at is None:
+            return await take_snapshot(self._store, info)
+        return await take_snapshot_at(self._store, info, at)
+
+    async def milestones(self) -> list[Milestone]:
+        """Return the milestones that the session has reached, in all lanes, oldest first."""
+        info = await self.info()
+        return [each async for each in read_milestones(self._store, info.session_id)]
 
     async def explain(self) -> Explanation:
         """Say of each lane what it does or waits for, and why."""

@@ -6,7 +6,8 @@ Changing it from there is in `mutation.py`, being told of changes in `observatio
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic
+from datetime import datetime
+from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -16,7 +17,8 @@ from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import date_of
 from outlast.core.name import MAIN
 from outlast.core.record import Failure, StateChangeRefused
-from outlast.core.slice import STATE_RECORDS, Slices, change_all, values_of
+from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change_all, values_of
+from outlast.errors import InvalidInput
 from outlast.log.snapshot import load_start
 from outlast.store import DeliveryInfo, Loaded, SessionInfo, Store
 
@@ -59,15 +61,42 @@ async def take_snapshot(store: Store, info: SessionInfo) -> Snapshot:
     )
 
 
-async def children_of(store: Store, info: SessionInfo) -> AsyncIterator[str]:
-    """Yield the sessions that a session has started, oldest first."""
+async def take_snapshot_at(store: Store, info: SessionInfo, at: Any) -> Snapshot:
+    """Return all that a session kept when its log had come to an offset."""
+    if type(at) is not int or not 1 <= at <= info.end:
+        raise InvalidInput(
+            f"a snapshot is of a place in the session's log, from 1 to {info.end}, not {at!r}"
+        )
+    slices, offset, taken_at = EMPTY, 0, 0
+    while offset < at:
+        page = await store.log.read(info.session_id, offset)
+        entries = [entry for entry in page.entries if entry.offset <= at]
+        slices = change_all(slices, entries)
+        offset, taken_at = entries[-1].offset, entries[-1].at
+    by_then = date_of(taken_at)
+    return Snapshot(
+        session_id=info.session_id,
+        created_at=info.created_at,
+        taken_at=by_then,
+        offset=at,
+        tags=info.tags,
+        parent=info.parent or None,
+        children=tuple([child async for child in children_of(store, info, by_then)]),
+        slices=own_slices(slices),
+    )
+
+
+async def children_of(
+    store: Store, info: SessionInfo, by_then: datetime | None = None
+) -> AsyncIterator[str]:
+    """Yield the sessions that a session has started, by then or so far, oldest first."""
     found: list[str] = []
     before = None
     while page := await store.listing.sessions(
         tenant=info.tenant, parent=info.session_id, before=before, limit=CHILDREN_AT_ONCE
     ):
-        found += [child.session_id for child in page]
-        before = found[-1]
+        found += [each.session_id for each in page if not by_then or each.created_at <= by_then]
+        before = page[-1].session_id
     for child in reversed(found):
         yield child
 

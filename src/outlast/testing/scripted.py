@@ -125,8 +125,8 @@ class ScriptedModel:
 
 
 def answers_given(request: ModelRequest) -> int:
-    """Count the whole answers in the conversation."""
-    return sum(isinstance(m, ModelAnswer) and not m.aborted for m in request.view.messages)
+    """Count the whole answers in the conversation, those included that are no longer seen."""
+    return request.view.answers
 
 
 def said_before(request: ModelRequest) -> str:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from outlast.agents.agent import Agent
+from outlast.agents.milestone import MilestoneTrigger, possible_milestone
 from outlast.agents.runtime.context import Context, SessionContext
 from outlast.agents.runtime.durable_wait import Parked
 from outlast.agents.runtime.environment import Environment
@@ -261,7 +262,8 @@ class ToolRunner:
                 return found
         if tool.transactional:
             return await self._transact(tool, ctx, args, journal)
-        return ended(tool, ctx, await self._call(tool, ctx, args, journal))
+        value = await self._call(tool, ctx, args, journal)
+        return ended(tool, ctx, value, self._agent.milestones)
 
     async def _transact(
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], journal: CallJournal
@@ -270,7 +272,8 @@ class ToolRunner:
         try:
             async with AsyncExitStack() as stack:
                 ctx._transaction = transaction = LazyTransaction(journal, stack)
-                end = ended(tool, ctx, await self._call(tool, ctx, args, journal))
+                value = await self._call(tool, ctx, args, journal)
+                end = ended(tool, ctx, value, self._agent.milestones)
                 if transaction.opened and isinstance(end, Returned):
                     await journal.conclude(transaction.opened, end)
                     return None
@@ -324,7 +327,7 @@ class ToolRunner:
                 found = await found
             if found is NotDone or isinstance(found, NotDone):
                 return None
-            return returned(tool, found, ctx)
+            return returned(tool, found, ctx, self._agent.milestones)
         except NOT_THE_TOOLS:
             raise
         except BaseException as error:
@@ -367,12 +370,12 @@ def unkept(call: OpenCall, error: OutlastError) -> Interrupted:
     return Interrupted(call.call_id, reason, why=failure_text(error.message))
 
 
-def ended(tool: Tool, ctx: Context[Any], value: Any) -> ToolEnd:
+def ended(tool: Tool, ctx: Context[Any], value: Any, milestones: MilestoneTrigger) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    return stopped(ctx) if ctx._waiting.is_parked else returned(tool, value, ctx)
+    return stopped(ctx) if ctx._waiting.is_parked else returned(tool, value, ctx, milestones)
 
 
-def returned(tool: Tool, value: Any, ctx: Context[Any]) -> Returned:
+def returned(tool: Tool, value: Any, ctx: Context[Any], milestones: MilestoneTrigger) -> Returned:
     """Return a tool's result as it is stored, with all that the tool had buffered.
 
     Raises NotEncodable, or ResultMismatch if it is not what the tool is declared to return.
@@ -386,7 +389,9 @@ def returned(tool: Tool, value: Any, ctx: Context[Any]) -> Returned:
     if is_dispatched:
         dispatch(tool, value, ctx)
     leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._state.changes))
-    return Returned(ctx.call_id, text, message, leftovers)
+    seen = (value, *ctx.session._state.dispatched)
+    milestone = possible_milestone(milestones, seen, ctx.session)
+    return Returned(ctx.call_id, text, message, leftovers, milestone=milestone)
 
 
 def dispatch(tool: Tool, value: Any, ctx: Context[Any]) -> None:

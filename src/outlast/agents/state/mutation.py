@@ -36,6 +36,8 @@ class StateBuffer:
     def __init__(self, slices: Slices) -> None:
         self.slices = slices
         self.changes: list[Change] = []
+        self.dispatched: list[object] = []
+        """The events that this code has dispatched: what triggers of milestones look at."""
         self.whose = "this code"
         self.is_open = False
         """Whether changes can be recorded: instructions have no outcome to go with."""
@@ -63,6 +65,8 @@ class StateBuffer:
 
     def dispatch(self, kept_as: SliceType[Any], event: object) -> None:
         """Let an event change one slice."""
+        self._check_open()
+        self.dispatched.append(event)
         more = lambda kind: self.reducers.get((kept_as.name, kind))  # noqa: E731
         reduce = reducer_for(kept_as, event, more)
         if reduce is append:

@@ -84,6 +84,12 @@ def refused(data: Data) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in data["reasons"].items())
 
 
+def milestone(data: Data) -> str:
+    """Say which milestone was reached, and what it is about."""
+    about = f": {data['title']}" if data.get("title") else ""
+    return f"{data['number']}{about}"
+
+
 GISTS: dict[str, Callable[[Data], str]] = {
     "session.waiting": lambda d: f"for {', '.join(d['wait'])}",
     "session.failed": lambda d: failure_text(d["error"]),
@@ -105,6 +111,8 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "usage.recorded": usage,
     "feedback.given": lambda d: f"{d['name']}: {d['text']}",
     "completion.refused": refused,
+    "milestone.reached": milestone,
+    "context.restarted": lambda d: f"from {d['milestone']}",
     "tool.requested": lambda d: call_text(d["tool"], d["args"]),
     "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
     "tool.failed": lambda d: failure_text(d["error"]),

@@ -5,6 +5,7 @@ from typing import Any
 
 from outlast.cli.terminal.event_line import (
     failure_text,
+    milestone,
     next_try,
     parts_text,
     refused,
@@ -145,6 +146,12 @@ class Transcript:
     def _refused(self, event: Event) -> None:
         self.line(one_line(f"(not done yet: {refused(event.data)})"))
 
+    def _milestone(self, event: Event) -> None:
+        self.line(one_line(f"(milestone {milestone(event.data)})"))
+
+    def _restarted(self, event: Event) -> None:
+        self.line("(interrupted; it goes on from the last milestone)")
+
     def _unavailable(self, event: Event) -> None:
         error, again = failure_text(event.data["error"]), next_try(event.data)
         self.line(one_line(f"(waiting for the provider: {error}; {again})", LONGEST_NOTICE))
@@ -175,6 +182,8 @@ SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "model.switched": Transcript._switched,
     "feedback.given": Transcript._feedback,
     "completion.refused": Transcript._refused,
+    "milestone.reached": Transcript._milestone,
+    "context.restarted": Transcript._restarted,
     "provider.unavailable": Transcript._unavailable,
     "provider.available": Transcript._available,
 }

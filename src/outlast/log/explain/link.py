@@ -26,6 +26,7 @@ CauseKind = Literal[
     "timer",
     "retry",
     "completion",
+    "milestone",
     "permit",
     "key",
     "queue",

@@ -25,6 +25,7 @@ def within_turn(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterat
     elif not turn.answer:
         yield from the_model(info, turn, evidence)
     yield from the_completion(info, turn, evidence)
+    yield from the_context(info, turn, evidence)
     answered = {reply.request_id for reply in evidence.states[info.lane].replies}
     for request_id, request in turn.requests.items():
         if request_id not in answered:
@@ -53,6 +54,29 @@ def the_completion(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Ite
             text="the model has answered: rules look at that, or the turn is about to end",
             turn=turn.id,
             step=turn.step,
+        )
+
+
+def the_context(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Name the milestone that the turn reached last, and say whether the model was told anew."""
+    reached = evidence.find(info.lane, r.MilestoneReached)
+    if reached and isinstance(reached.record, r.MilestoneReached):
+        about = f": {reached.record.title}" if reached.record.title else ""
+        yield Cause(
+            kind="milestone",
+            text=f"milestone {reached.record.number} was reached{about}",
+            since=date_of(reached.at),
+            turn=turn.id,
+            call=reached.record.call_id,
+        )
+    restarted = evidence.find(info.lane, r.ContextRestarted, turn=turn.id)
+    if restarted and isinstance(restarted.record, r.ContextRestarted):
+        yield Cause(
+            kind="milestone",
+            text="the model is told its task anew, and what came since the milestone at"
+            f" {restarted.record.milestone}",
+            since=date_of(restarted.at),
+            turn=turn.id,
         )
 
 

@@ -28,6 +28,39 @@ class Deltas(Struct):
     parts: set[int]
 
 
+class ContextOffsets:
+    """The places in a lane's log that a context which begins anew may name."""
+
+    def __init__(self) -> None:
+        self._began: set[int] = set()
+        self._answer = 0
+        self._milestone, self._until = 0, 0
+        self._kept: set[int] = set()
+
+    def add(self, e: AnyRecord, offset: int, lane: Lane) -> Iterator[Wrong]:
+        match e:
+            case r.TurnStarted(retries=""):
+                self._began = {offset}
+            case r.TurnStarted() | r.DeliveryJoined():
+                self._began = {*self._began, offset}
+            case r.MessageCompleted():
+                self._answer = offset
+            case r.MilestoneReached():
+                calls = lane.turn.calls.values() if lane.turn else ()
+                is_over = all(call.is_done for call in calls)
+                self._milestone, self._kept = offset, self._began
+                self._until = self._answer if is_over else self._answer - 1
+            case r.ContextRestarted():
+                if (e.milestone, e.until) != (self._milestone, self._until):
+                    yield (
+                        "WRONG_CONTEXT",
+                        f"{e.turn} goes on from {e.milestone} with what came after {e.until}, and"
+                        f" its milestone is {self._milestone}, after {self._until}",
+                    )
+                if not set(e.keep) <= self._kept:
+                    yield "WRONG_CONTEXT", f"{e.turn} keeps what did not begin its milestone's turn"
+
+
 class LaneLog:
     """One lane's part of the log."""
 
@@ -41,6 +74,7 @@ class LaneLog:
         self._deltas: dict[Attempt, Deltas] = {}
         self._fence = 0
         self._done_step = ""
+        self._context = ContextOffsets()
 
     def add(self, entry: Entry) -> Iterator[Wrong]:
         """Take in an entry of this lane, and yield what is wrong with it."""
@@ -54,6 +88,7 @@ class LaneLog:
         yield from self._stream(record, entry.offset)
         yield from self._owners(record)
         yield from self._steps(record)
+        yield from self._context.add(record, entry.offset, self.state)
         yield from self.fold(entry)
 
     def fold(self, entry: Entry) -> Iterator[Wrong]:

@@ -1,4 +1,7 @@
-"""Rules of a sound log about prompts, feedback, and checks before a turn ends. See `rule.py`."""
+"""Rules of a sound log about prompts, feedback, milestones, and checks before a turn ends.
+
+See `rule.py`.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,10 +54,30 @@ def prompt_is_whole(lane: Lane, e: r.PromptRendered) -> Iterator[tuple[str, str]
             yield "TEXT_MISSING", f"the section {section.key} has no text, and had none before"
 
 
+def milestone_is_reached(lane: Lane, e: r.MilestoneReached) -> Iterator[tuple[str, str]]:
+    """It is of a call that has just had its outcome, and is counted."""
+    call = lane.turn.calls.get(e.call_id) if lane.turn else None
+    if call is None or not call.succeeded or call.attempt != e.attempt:
+        yield "UNKNOWN_CALL", f"{e.call_id} is a milestone, and has not just succeeded"
+    if e.number != (due := lane.milestone.number + 1):
+        yield "WRONG_COUNT", f"milestone {e.number} stands where {due} is due"
+
+
+def context_restarts(lane: Lane, e: r.ContextRestarted) -> Iterator[tuple[str, str]]:
+    turn = lane.turn
+    if turn is None or e.turn != turn.id:
+        known = turn.id if turn else "none"
+        yield "UNKNOWN_TURN", f"the open turn is {known}, and this belongs to {e.turn}"
+    if not lane.milestone.number:
+        yield "UNKNOWN_MILESTONE", f"{e.turn} goes on from a milestone, and there was none"
+
+
 TURN_RULES: dict[type, Callable[[Lane, Any], Iterator[tuple[str, str]]]] = {
     r.FeedbackGiven: feedback_is_heard,
     r.FeedbackSkipped: feedback_is_heard,
     r.CompletionAccepted: completion_is_checked,
     r.CompletionRefused: completion_is_checked,
     r.PromptRendered: prompt_is_whole,
+    r.MilestoneReached: milestone_is_reached,
+    r.ContextRestarted: context_restarts,
 }

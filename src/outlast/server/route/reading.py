@@ -1,4 +1,4 @@
-"""Reading a session: its conversation, and the result of its last turn.
+"""Reading a session: its conversation, its milestones, and the result of its last turn.
 
 The log itself is read as a stream: see `outlast.server.stream`.
 """
@@ -14,10 +14,12 @@ from outlast.core.instant import seconds
 from outlast.core.name import MAIN
 from outlast.errors import UnknownDelivery, UnknownLane
 from outlast.log.history import CURSOR, START, HistoryReader, place_of
+from outlast.log.milestone import read_milestones
 from outlast.server.backend import ServerBackend
 from outlast.server.body import JsonRoute, WaitingRoute, in_time
 from outlast.server.dependency import Reader, Served, answers
 from outlast.server.model.message import HistoryMessage, HistoryOut, history_message
+from outlast.server.model.milestone import MilestoneOut, MilestonesOut, milestone_out
 from outlast.server.model.session import ResultOut, result_out
 from outlast.server.model.shape import Id
 from outlast.server.route.session import Limit
@@ -29,6 +31,7 @@ router = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_cla
 waiting = APIRouter(prefix="/sessions/{session_id}", tags=["sessions"], route_class=WaitingRoute)
 
 LONGEST = 30
+OFFSET = r"^[0-9]{1,15}$"
 NO_OUTAGE = "none"
 """The value that a waiting caller sends while it has not been told of an outage."""
 PAGE_BYTES = 1024 * 1024
@@ -61,6 +64,28 @@ async def read_history(
             size += len(msgspec.json.encode(message))
             place = behind
     return HistoryOut(lane=lane, messages=found, next_cursor=None)
+
+
+@router.get("/milestones", responses=answers(400, 404))
+async def read_session_milestones(
+    session_id: str,
+    caller: Reader,
+    backend: Served,
+    cursor: Annotated[
+        str | None, Query(pattern=OFFSET, description="From where the last page ended.")
+    ] = None,
+    limit: Limit = 100,
+) -> MilestonesOut:
+    """List the points of progress that a session has reached, oldest first."""
+    info = await backend.owned_session(caller, session_id)
+    found: list[MilestoneOut] = []
+    reading = read_milestones(backend.app.store, info.session_id, int(cursor or 0))
+    async with aclosing(reading) as milestones:
+        async for milestone in milestones:
+            if len(found) == limit:
+                return MilestonesOut(milestones=found, next_cursor=str(found[-1].offset))
+            found.append(milestone_out(milestone))
+    return MilestonesOut(milestones=found, next_cursor=None)
 
 
 @waiting.get(

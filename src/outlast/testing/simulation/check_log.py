@@ -106,7 +106,7 @@ def models_are_shown_the_log(evidence: SimulationEvidence) -> Iterator[str]:
         views: dict[str, View] = defaultdict(View)
         for entry in session.entries:
             view, record = views[entry.lane], entry.record
-            view.see((record,))
+            view.see((record,), entry.offset)
             if isinstance(record, r.ModelStarted):
                 shown = begun.get((name, record.call_id, record.attempt))
                 if shown not in (None, digest_of(view)):
