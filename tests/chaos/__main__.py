@@ -70,9 +70,14 @@ async def run_one(settings: Settings, console: Console) -> Report:
         report = report_on(evidence, settings.seed, time.monotonic() - began)
         if not report.is_clean:
             (Path(name) / "trace.txt").write_text("\n".join(traces(evidence, report.findings)))
-            kept = shutil.copytree(name, f"{name}-kept")
+            kept = shutil.copytree(name, f"{name}-kept", ignore=sockets_in)
             console.print(f"what is known is in {kept}")
     return report
+
+
+def sockets_in(directory: str, names: list[str]) -> list[str]:
+    """Name the sockets of killed workers, which cannot be copied."""
+    return [name for name in names if (Path(directory) / name).is_socket()]
 
 
 async def measure_one(store: str, lease: float, console: Console) -> list[Takeovers]:

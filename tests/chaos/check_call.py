@@ -112,20 +112,29 @@ def is_zombie(evidence: Evidence, mark: Mark) -> bool:
 
 def no_call_runs_twice_at_once(evidence: Evidence) -> Iterator[str]:
     """A call runs on one worker at a time, unless the lease of the first had run out."""
+    runs: dict[CallKey, list[tuple[Mark, float]]] = {}
+    for mark, end in runs_of_tools(evidence):
+        runs.setdefault((mark.session, mark.call), []).append((mark, end))
+    for (session, call), marks in runs.items():
+        for (first, end), (second, _) in pairwise(marks):
+            if second.at < end and not was_late(evidence, first, second):
+                yield f"{session} {call} ran on {first.worker} when {second.worker} began it"
+
+
+def runs_of_tools(evidence: Evidence) -> Iterator[tuple[Mark, float]]:
+    """Give the attempts at tool calls by their beginnings, each with when its function was over.
+
+    It ended, was stopped, or died with its process; of another one nobody knows.
+    """
     died = {fault.pid: fault.at for fault in evidence.of_kind("kill")}
     ends = {
         (m.session, m.call, m.attempt): m.at
         for what in ("stopped", "ended")
         for m in evidence.marked(what)
     }
-    runs: dict[CallKey, list[tuple[Mark, float]]] = {}
     for mark in sorted((m for m in evidence.marked("begun") if m.tool), key=lambda m: m.at):
-        end = ends.get((mark.session, mark.call, mark.attempt), died.get(mark.pid, mark.at))
-        runs.setdefault((mark.session, mark.call), []).append((mark, end))
-    for (session, call), marks in runs.items():
-        for (first, end), (second, _) in pairwise(marks):
-            if second.at < end and not was_late(evidence, first, second):
-                yield f"{session} {call} ran on {first.worker} when {second.worker} began it"
+        known = ends.get((mark.session, mark.call, mark.attempt))
+        yield mark, died.get(mark.pid, mark.at) if known is None else known
 
 
 def was_late(evidence: Evidence, first: Mark, second: Mark) -> bool:
@@ -153,10 +162,9 @@ def transactions_happen_once(evidence: Evidence) -> Iterator[str]:
 def tool_lanes_are_serial(evidence: Evidence) -> Iterator[str]:
     """Under one key one call runs at a time, unless its worker was taken for dead meanwhile."""
     last: dict[str, tuple[Mark, float]] = {}
-    ends = {(m.session, m.call, m.attempt): m.at for m in evidence.marked("ended")}
-    died = {fault.pid: fault.at for fault in evidence.of_kind("kill")}
-    for mark in sorted((m for m in evidence.marked("begun") if m.key), key=lambda m: m.at):
-        end = ends.get((mark.session, mark.call, mark.attempt), died.get(mark.pid, mark.at))
+    for mark, end in runs_of_tools(evidence):
+        if not mark.key:
+            continue
         before, until = last.get(mark.key, (mark, 0.0))
         if mark.at < until and not was_taken_for_dead(evidence, before, mark.at):
             yield f"{mark.key}: {mark.session} {mark.call} began while {before.session} ran"

@@ -303,6 +303,19 @@ def test_a_worker_that_stood_still_may_lose_its_lane_and_finish_what_it_had_begu
     assert {name: found for name, found in check(evidence).items() if found} == {}
 
 
+def test_a_call_that_was_stopped_gives_its_key_free_though_its_worker_dies_later() -> None:
+    evidence = clean()
+    begun = next(m for m in evidence.marks if m.call == "t0")
+    cancelled = (
+        replace(begun, call="t8", at=1.6),
+        replace(begun, call="t8", at=1.7, what="stopped"),
+    )
+    next_one = replace(begun, call="t9", pid=NEW, at=2.0)
+    evidence.marks = (*cancelled, next_one, replace(next_one, at=2.1, what="ended"))
+
+    assert list(check_call.tool_lanes_are_serial(evidence)) == []
+
+
 def test_a_lock_that_outlasts_the_leases_may_cost_the_living_their_lanes() -> None:
     evidence = clean()
     evidence.store = "sqlite"
