@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -122,6 +123,50 @@ async def test_the_file_that_took_its_place_is_left_alone(store: SqliteStore, pa
         with pytest.raises(FileReplaced):
             await admit(store, message(clock, claim.session_id))
     assert contents(path) == before
+
+
+def length(path: Path) -> int:
+    return path.stat().st_size
+
+
+async def grow(store: SqliteStore, path: Path) -> None:
+    """Have a longer file, with all of the log in it; the next commit begins the log again."""
+    while length(path) < 200_000:
+        await admit(store, new_session(clock, text="x" * 5_000))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(RESTART)")
+    await admit(store, new_session(clock))
+
+
+async def test_a_backup_that_is_copied_over_the_file_is_noticed(
+    store: SqliteStore, path: Path
+) -> None:
+    claim = await started(store)
+    back_up(path, beside(path, ".backup"))
+    await grow(store, path)
+    shutil.copyfile(beside(path, ".backup"), path)
+    for _ in range(2):
+        with pytest.raises(FileReplaced, match="restart this process"):
+            await admit(store, new_session(clock))
+        with pytest.raises(FileReplaced):
+            await write(store, commit(claim, delta(), number=1))
+
+
+async def test_a_file_that_a_vacuum_has_made_shorter_is_worked_on(
+    store: SqliteStore, path: Path
+) -> None:
+    await grow(store, path)
+    before = length(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE notes AS SELECT zeroblob(900000) AS note")
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+        await admit(store, new_session(clock))
+        connection.execute("DROP TABLE notes")
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+    assert length(path) < before + 900_000
+    receipt = await admit(store, new_session(clock))
+    assert await end_of(store, receipt.session_id) == 2
 
 
 def contents(path: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 from pathlib import Path
 
 from outlast.errors import StoreUnavailable, UnsupportedStore
@@ -14,6 +15,8 @@ NETWORK = set(
     "fuse.blobfuse fuse.blobfuse2 fuse.mount-s3 fuse.juicefs fuse.davfs davfs".split()
 )
 MOUNTS = Path("/proc/self/mounts")
+INDEX = struct.Struct("=14x H 4x I")
+"""The size of a page and the number of pages, at the head of the index of a log."""
 
 
 class FileReplaced(StoreUnavailable):
@@ -24,31 +27,52 @@ class FileWatch:
     """Notices that the database's file, or the log beside it, was deleted or replaced.
 
     A connection keeps the file that it has opened, wherever its name has gone: all that is written
-    would be accepted, and be in no file that anybody finds. Any thread may use it.
+    would be accepted, and be in no file that anybody finds. A file that another one was copied over
+    keeps its name and its number; it is told by having become shorter while the database has not,
+    as it does by a `VACUUM`. Any thread may use it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: tuple[int, int] | None = None
         self._log: tuple[int, int] | None = None
+        self._longest = 0
 
     def note(self) -> None:
         """Remember which files these are; connections to them are open."""
-        self._file, self._log = identity(self._path), identity(log_path(self._path))
+        file = identity(self._path)
+        if file != self._file:
+            self._longest = 0
+        self._file, self._log = file, identity(log_path(self._path))
 
-    def check(self) -> None:
-        """Raise FileReplaced unless the file is the one that was opened."""
-        if is_another(self._path, self._file):
-            raise self._replaced(self._path)
+    def check(self) -> int | None:
+        """Raise FileReplaced unless the file is the one that was opened; return its length."""
+        return self._check(self._path, self._file)
 
     def check_with_log(self) -> None:
         """Raise FileReplaced also if the log beside it is not the one that was opened."""
-        self.check()
+        size = self.check()
+        if size is not None:
+            if size < self._longest <= length_by_index(self._path):
+                raise self._replaced(self._path)
+            self._longest = size
         log = log_path(self._path)
         if self._log is None:  # SQLite makes it with the first write
             self._log = identity(log)
-        elif is_another(log, self._log):
-            raise self._replaced(log)
+        else:
+            self._check(log, self._log)
+
+    def _check(self, path: Path | str, known: tuple[int, int] | None) -> int | None:
+        """Raise FileReplaced if there is certainly no such file any more at a path."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            raise self._replaced(path) from None
+        except OSError:  # the disk is away, or may not be looked at: SQLite will say so
+            return None
+        if (found.st_dev, found.st_ino) != known:
+            raise self._replaced(path)
+        return found.st_size
 
     def _replaced(self, path: Path | str) -> FileReplaced:
         return FileReplaced(
@@ -63,6 +87,20 @@ def log_path(path: Path) -> str:
     return f"{path}-wal"
 
 
+def length_by_index(path: Path) -> int:
+    """Return how many bytes the database has, as the index of its log says; 0 if it does not.
+
+    The index tells it to all processes that have the file open, whatever became of the file; its
+    layout is in SQLite's own documentation of the format.
+    """
+    try:
+        with open(f"{path}-shm", "rb") as index:
+            page_size, pages = INDEX.unpack(index.read(INDEX.size))
+    except (OSError, struct.error):
+        return 0
+    return int(pages) * (page_size if page_size > 1 else 65_536)
+
+
 def identity(path: Path | str) -> tuple[int, int] | None:
     """Return what tells a file from every other, or None if nothing can be known of it."""
     try:
@@ -70,17 +108,6 @@ def identity(path: Path | str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def is_another(path: Path | str, known: tuple[int, int] | None) -> bool:
-    """Whether there is certainly no such file any more at a path."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return True
-    except OSError:  # the disk is away, or may not be looked at: SQLite will say so
-        return False
-    return (found.st_dev, found.st_ino) != known
 
 
 def check_place(path: Path) -> None:

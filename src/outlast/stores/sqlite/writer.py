@@ -361,7 +361,7 @@ class Writer:
             db.roll_back()
             if error is None or isinstance(error, FileReplaced) or not is_of_the_disk(error):
                 return
-            self._watch.check()
+            self._watch.check_with_log()
             fresh = open_database(self._path, self._clock)
         except Exception:  # noqa: BLE001 - the next job meets it too, and fails
             return
@@ -400,7 +400,15 @@ class Writer:
         self.announce(db, [job], hints)
 
     def explain(self, error: Exception) -> Exception:
-        return explain(error, self._path) if isinstance(error, sqlite3.Error) else error
+        """Return the error to tell; a file that was copied over looks damaged to SQLite."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        if is_of_the_disk(error):
+            try:
+                self._watch.check_with_log()
+            except FileReplaced as replaced:
+                return replaced
+        return explain(error, self._path)
 
     def _refuse_waiting(self) -> None:
         """Fail jobs that came after the end. Every thread that sees the end does: none is left."""
