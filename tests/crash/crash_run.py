@@ -21,7 +21,7 @@ from outlast import Outlast, Receipt, Session
 from outlast.core.record import AnyRecord, Entry
 from outlast.log.verify import verify
 from outlast.store import DeliveryInfo, Store
-from outlast.stores.sqlite import SqliteStore
+from outlast.stores.url import store_of
 from outlast.testing.crash import CrashPoint
 
 AT_ONCE = 10
@@ -37,6 +37,8 @@ class Scene:
     zygote: Zygote
     provider: Mapping[str, Any] | None = None
     """Where people can sign in, if anywhere."""
+    url: str = ""
+    """Of a PostgreSQL store; without one the store is a file in the directory."""
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -48,10 +50,10 @@ class Scene:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Outlast]:
         """Open the app as one who starts and reads, and does no work."""
-        store = SqliteStore(self.database, self.clock)
+        at = self.url or f"sqlite:///{self.database}"
         async with Outlast(
             agents(self.book),
-            store=store,
+            store=store_of(at, self.clock),
             clock=self.clock,
             worker=None,
             **signing_in(self.provider),
@@ -60,7 +62,7 @@ class Scene:
 
     async def run(self, job: str, **order: Any) -> Process:
         places = {
-            "database": str(self.database),
+            "database": self.url or str(self.database),
             "book": self.book.path,
             "clock": str(self.directory / "ahead"),
             "provider": self.provider,

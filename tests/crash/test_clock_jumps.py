@@ -68,8 +68,7 @@ async def until_record(app: Outlast, session: Session[Any], kind: type[Any]) -> 
 
 
 @pytest.mark.parametrize("how", ["doze", "meet"])
-async def test_a_timer_fires_once_and_never_early(zygote: Zygote, tmp_path: Path, how: str) -> None:
-    scene = Scene(tmp_path, zygote)
+async def test_a_timer_fires_once_and_never_early(scene: Scene, how: str) -> None:
     due_at = scene.clock.now() + HOUR
     async with scene.open() as app:
         worker = await scene.worker(**SWIFT)
@@ -98,9 +97,8 @@ async def test_a_timer_fires_once_and_never_early(zygote: Zygote, tmp_path: Path
 
 
 async def test_a_clock_that_jumps_past_a_timer_of_a_living_worker_fires_it_once(
-    zygote: Zygote, tmp_path: Path
+    scene: Scene,
 ) -> None:
-    scene = Scene(tmp_path, zygote)
     async with scene.open() as app:
         worker = await scene.worker(**SWIFT)
         session: Session[Any] = await app.start("patient", "doze -")
@@ -122,9 +120,8 @@ async def test_a_clock_that_jumps_past_a_timer_of_a_living_worker_fires_it_once(
 
 @pytest.mark.parametrize("how", ["inquire", "pay"])
 async def test_a_request_expires_at_its_time_however_often_workers_die(
-    zygote: Zygote, tmp_path: Path, how: str
+    scene: Scene, how: str
 ) -> None:
-    scene = Scene(tmp_path, zygote)
     async with scene.open() as app:
         worker = await scene.worker(**SWIFT)
         session: Session[Any] = await app.start("patient", f"{how} -")

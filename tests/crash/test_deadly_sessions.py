@@ -60,9 +60,8 @@ async def jump(scene: Scene) -> None:
 
 
 async def test_a_readonly_tool_that_takes_its_worker_down_costs_one_more_answer_at_most(
-    zygote: Zygote, tmp_path: Path
+    scene: Scene,
 ) -> None:
-    scene = Scene(tmp_path, zygote)
     async with scene.open() as app, asyncio.timeout(DEADLINE), replaced_workers(scene) as exits:
         session: Session[Any] = await app.start("deadly", "Go!")
         result = await session.wait()

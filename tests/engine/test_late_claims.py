@@ -25,6 +25,7 @@ from outlast.clock import Clock
 from outlast.core.instant import date_of, milliseconds_at
 from outlast.engine import lane_runner
 from outlast.engine.lease_keeper import LeaseKeeper
+from outlast.log.reader import Wakeups
 from outlast.log.verify import verify
 from outlast.store import Claim, Store, WorkerInfo
 from outlast.stores.postgres import PostgresStore
@@ -202,6 +203,37 @@ async def test_a_span_counts_by_the_servers_clock_whatever_the_workers_shows(
         fired = await until(session, "timer.fired")
         assert due_at <= milliseconds_at(fired.at)
         assert due_at <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize("off", [-10_000_000, 10_000_000])
+async def test_deadlines_and_expiries_count_by_the_servers_clock_whatever_the_workers_shows(
+    off: int, postgres_url: str
+) -> None:
+    began: list[int] = []
+
+    @tool
+    async def hurry(ctx: Context) -> str:
+        began.append(time.time_ns() // 1_000_000)
+        return (await ctx.ask("Quick!", timeout=timedelta(milliseconds=SPAN))).text
+
+    clock = WrongClock()
+    clock.off = off
+    store = PostgresStore(postgres_url, clock)
+    asked = asking(calls(("hurry", {})), say("done"), tools=[hurry])
+    async with running(asked, store=store, clock=clock) as app:
+        before = time.time_ns() // 1_000_000
+        session = await app.start("a", "go", deadline=timedelta(minutes=1))
+        started = (await store.log.read(session.id, 0)).entries[0].record
+        assert before + 60_000 <= started.deadline_at <= time.time_ns() // 1_000_000 + 120_000
+        request = await until(session, "request.opened")
+        expires_at = milliseconds_at(request.data["expires_at"])
+        assert began[0] + SPAN <= expires_at <= time.time_ns() // 1_000_000 + 120_000
+        with Wakeups(store, session.id) as wakeups:  # the session rests before
+            while not (expired := await the(session, "request.expired")):
+                wakeups.clear()
+                await wakeups.wait()
+        assert expires_at <= milliseconds_at(expired[0].at)
+        assert expires_at <= time.time_ns() // 1_000_000
 
 
 @pytest.mark.parametrize("jump", [-10_000_000, 10_000_000])

@@ -51,6 +51,21 @@ def write(log: Log, contact: ChildContact, now: int = NOW) -> Sequence[AnyRecord
     return records
 
 
+def test_what_a_child_of_this_app_asks_is_approved_in_its_own_log() -> None:
+    called = r.SubagentCalled(
+        call_id="t1.s1.c1", attempt=1, name="agent:1", request_id="q1", child="ses_2", agent="clerk"
+    )
+    asked = replace(ASKED, call_id="t1.s1.c1", origin="q2", path=("ses_2",), digest="d", tool="pay")
+    log = Log(message(), *turn_begins(at=NOW), *wants("pay"), starts(), called, asked)
+    log.add(reply("far_1", "approve"))
+    action = decide(log.lane, POLICY, NOW)
+    assert isinstance(action, TakeReply)
+
+    taken = opening(log.lane, action, NOW)
+
+    assert [e.digest for e in taken if isinstance(e, r.RequestResolved)] == [""]
+
+
 def take_answer(log: Log, text: str = "") -> None:
     [request] = shown(log)
     log.add(reply(request.request_id, "approve", text=text))
