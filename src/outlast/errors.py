@@ -13,12 +13,14 @@
     │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
     │       ├── OutputChanged   what was answered is not of the output type of today
     │       ├── SliceChanged    what a slice keeps is not of its class of today
+    │       ├── RequestChanged  what a loop was asked for is not of its type of today
     │       └── InvalidSkill    a folder that is no skill of an agent
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionTooLarge · SessionOver · SessionErased · NothingToRetry
     │   ├── TaskCannotWait · NotAnApprover
-    │   └── NotInTransaction · StillWaiting
+    │   ├── NotInTransaction · StillWaiting
+    │   └── ExecutionIncomplete · ExecutionRunning
     ├── StoreError              the database
     │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
     │   └── UnsupportedStore · UsedAfterFork · LeaseLost
@@ -160,6 +162,10 @@ class SliceChanged(InvalidDefinition):
     code = "SLICE_CHANGED"
 
 
+class RequestChanged(InvalidDefinition):
+    code = "REQUEST_CHANGED"
+
+
 class InvalidSkill(InvalidDefinition):
     code = "INVALID_SKILL"
 
@@ -214,6 +220,14 @@ class NotAnApprover(Conflict):
 
 class NotInTransaction(Conflict):
     code = "NOT_IN_TRANSACTION"
+
+
+class ExecutionIncomplete(Conflict):
+    code = "EXECUTION_INCOMPLETE"
+
+
+class ExecutionRunning(Conflict):
+    code = "EXECUTION_RUNNING"
 
 
 class StoreError(OutlastError):

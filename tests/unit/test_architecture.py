@@ -24,12 +24,12 @@ TIERS = (
     {"log", "net"},
     {"stores", "engine"},
     {"agents"},
-    {"session", "state", "rules", "planning", "milestones", "prompts", "skills"},
+    {"session", "state", "rules", "planning", "prompts", "skills"},
     {"client"},
     {"integration"},
     {"runtime"},
     {"app"},
-    {"__init__", "server", "testing", "sync"},
+    {"__init__", "server", "testing", "sync", "milestones"},
     {"cli"},
 )
 RANK = {unit: rank for rank, tier in enumerate(TIERS) for unit in tier}
@@ -267,7 +267,6 @@ def test_the_tree_has_the_units_of_the_design_and_no_others() -> None:
         "clock",
         "errors",
         "log_context",
-        "milestones",
         "planning",
         "prompts",
         "rules",

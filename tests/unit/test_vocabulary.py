@@ -41,7 +41,7 @@ ORDINARY = frozenset(
     blocking body builder bulk callback cancel cancellation channel chat check checkpoint child
     cli client clock coalesce codec command connections consumer contact content context
     contract control conversation core counters crash cron database dead decision decode demo
-    dependency dev dispatcher display document draft durability durable encode encoding
+    dependency dev directory dispatcher display document draft durability durable encode encoding
     encryption end engine environment erase erasure error errors events everywhere evidence
     explain failure fault feed file fleet flight flow folds follow fork format grant handle
     health history hook http in inbound inbox index info init instrument integration json keeper
@@ -51,7 +51,7 @@ ORDINARY = frozenset(
     backlog change done folder host milestones mutation observation
     parts path peer pipeline planning pool port
     postgres principal private probe process progress promise prompt prompts protocol provider
-    providers pydantic random reader reading reasoning receiver reconnect recording refresh
+    providers pydantic random reader reading reasoning receiver reconnect recorder recording refresh
     refusal registry remote render report requests response rest result retry return route
     router row rules run runner runtime scheduler schedules schema screen scripted send sender
     serve server sessions set setting settings shape show sign signature signed simulation

@@ -50,7 +50,8 @@ class NewSession(Struct, frozen=True, kw_only=True):
     `sender` is who sent the first message, where that is not only the principal. `depth` counts
     the sessions of other apps that it is started for. A `dispatch_id` is compared with others of
     its `scope` by the `fingerprint`, which is made of the start itself unless it is given.
-    `retry_failed` is no part of that.
+    `retry_failed` is no part of that. A session that goes on in another store than it began in
+    keeps its `session_id`.
     """
 
     agent: str
@@ -69,6 +70,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
     depth: int = 0
     scope: str = ANYBODY
     fingerprint: str = ""
+    session_id: str = ""
 
 
 class SessionStarter:
@@ -89,7 +91,7 @@ class SessionStarter:
         return await self._inbox.admit(
             Admission(
                 tenant=started.tenant,
-                session_id=self._clock.new_id("ses"),
+                session_id=new.session_id or self._clock.new_id("ses"),
                 lane=check_id("lane", new.lane),
                 delivery_id=delivery_id,
                 kind="message",
