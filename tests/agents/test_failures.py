@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from scene import FAST, Watched, agent, at_standstill, running, the, types_of, until
+from scene import FAST, Watched, agent, at_standstill, log_of, running, the, types_of, until
 
 from outlast import (
     Agent,
@@ -27,6 +27,8 @@ from outlast.agents.model.client import (
     TextPiece,
     ToolCallPiece,
 )
+from outlast.agents.model.error import LONGEST_MESSAGE, redact
+from outlast.agents.runtime.tool_call import LONGEST_FAILURE
 from outlast.clock import Clock
 from outlast.core.instant import milliseconds_at
 from outlast.core.message import ModelAnswer, Text, ToolCall, UserMessage, text_of
@@ -586,3 +588,20 @@ async def test_a_turn_ends_when_its_active_time_is_used_up_by_a_model_that_hangs
         result = await (await app.start("a", "hi")).wait()
 
     assert (result.status, result.error.code) == ("failed", "TURN_TIMEOUT")
+
+
+async def test_what_a_tool_raises_is_told_up_to_a_length() -> None:
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        raise ValueError("x" * 1_000_000)
+
+    async with running(agent([call("fail"), say("sorry")], tools=[fail])) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).output == "sorry"
+        [failed] = [e for e in await log_of(session) if e.type == "tool.failed"]
+        assert len(failed.data["error"]["message"]) == LONGEST_FAILURE + 1
+
+
+def test_what_a_provider_says_is_told_up_to_a_length() -> None:
+    assert len(redact("x" * 1_000_000)) == LONGEST_MESSAGE + 1

@@ -317,6 +317,14 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "UTF-16": (raw("---\nname: tea\n".encode("utf-16")), "is not UTF-8"),
     "latin": (raw(b"---\nname: t\xe9\n---\n"), r"is not UTF-8 \(byte 11\): save it"),
     "NUL": (raw(b"---\nname: t\0ea\n---\n"), r"control character '\\x00' in line 2"),
+    "words that nobody sees": (
+        raw("---\nname: tea\ndescription: x\n---\nBoil.\U000e0041\n".encode()),
+        r"'\\U000e0041' in line 5, which a model reads and people do not see",
+    ),
+    "words turned about": (
+        raw("---\nname: tea\ndescription: \u202ex\n---\n".encode()),
+        r"'\\u202e' in line 3",
+    ),
     "huge": (raw(b"---\nname: tea\ndescription: x\n---\n" + b"x" * 300_000), "more than 256 KiB"),
     "a pipe": (
         several(

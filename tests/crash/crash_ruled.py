@@ -1,9 +1,11 @@
-"""Agents with rules: one that heeds them all, and one whose checker takes its worker down."""
+"""Agents with rules: one that heeds them all, and those whose own code takes their worker down."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from crash_book import Book
@@ -11,9 +13,31 @@ from crash_model import scripted
 
 from outlast import Agent, Context, Limits, tool
 from outlast.rules import Every, SequentialDependency, TurnContext, completion, feedback
+from outlast.state import reducer, slice_type
 from outlast.testing import calls, say
 
 MAX_DEATHS = 4
+
+
+@slice_type("crash.weight")
+@dataclass(frozen=True)
+class Weight:
+    """State of a session."""
+
+    grams: int
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """An event whose reducer takes its worker down."""
+
+    grams: int
+
+
+@reducer(Weight, Weighed)
+def explode(weights: Sequence[Weight], event: Weighed) -> Sequence[Weight]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return weights
 
 
 def ruled(book: Book) -> Agent[Any, Any]:

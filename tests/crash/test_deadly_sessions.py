@@ -11,6 +11,7 @@ from typing import Any
 
 from crash_agent import MAX_DEATHS
 from crash_process import DEADLINE, Zygote
+from crash_ruled import Weighed, Weight
 from crash_run import Scene
 
 from outlast import Session
@@ -113,3 +114,24 @@ async def test_a_session_too_large_for_its_workers_costs_a_few_of_them_and_fails
             assert len(exits) == MAX_DEATHS + 2
             assert (await other.wait()).output == "I have read it."
             assert await verify(app.store, session.id) == []
+
+
+async def test_a_change_of_state_that_takes_its_worker_down_costs_a_few_of_them_and_is_refused(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    async with scene.open() as app, asyncio.timeout(DEADLINE), replaced_workers(scene) as exits:
+        session: Session[Any] = await app.start("reader", "Read!")
+        assert (await session.wait()).output == "I have read it."
+
+        result = await (await session.mutate().dispatch(Weighed(5))).result()
+
+        assert result.error is not None
+        assert result.error.code == "WORKERS_LOST"
+        assert len(exits) == MAX_DEATHS
+        await session.mutate(Weight).append(Weight(5))
+        again = await (await session.send("Read on!")).result()
+        assert again.output == "I have read it."
+        assert await session.query(Weight).all() == [Weight(5)]
+        assert len(exits) == MAX_DEATHS
+        assert await verify(app.store, session.id) == []

@@ -250,3 +250,15 @@ def test_only_one_module_of_the_command_line_prints_text() -> None:
                 if given and not given.startswith("json_line(") and "!r}" not in given:
                     odd.append(f"{path.name}: {given}")
     assert odd == []
+
+
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
+def test_a_line_of_a_log_has_the_beginning_and_the_end_of_a_long_text(
+    formatter: logging.Formatter,
+) -> None:
+    line = formatter.format(log_record("begin" + "x" * 5_000_000 + "end"))
+
+    assert len(line) < 200_000
+    assert "begin" in line
+    assert "xend" in line
+    assert "4,9" in line

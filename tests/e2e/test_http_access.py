@@ -49,6 +49,15 @@ CF-Connecting-IP CF-Connecting-IPv6 CF-Ray True-Client-IP X-Client-IP X-Cluster-
 WL-Proxy-Client-IP Fly-Client-IP Fastly-Client-IP X-Envoy-External-Address X-Azure-ClientIP
 X-Azure-SocketIP X-AppEngine-User-IP X-ProxyUser-IP X-Amzn-Trace-Id X-Amz-Cf-Id
 X-Cloud-Trace-Context X-Remote-IP X-Remote-Addr X-Vercel-Id X-Varnish X-ARR-LOG-ID
+X-Scheme X-Url-Scheme X-Https Front-End-Https X-Host X-Via X-BlueCoat-Via X-Original-URL
+X-Rewrite-URL X-Real-Port X-Proxy-For Proxy-Connection X-Request-Start X-Forwarder-For
+Akamai-Origin-Hop X-Akamai-Edgescape Tailscale-User-Login X-Goog-Authenticated-User-Email
+X-SSL-Client-Verify Incap-Client-IP X-Sucuri-ClientIP
+"""
+
+PLAIN = """
+Accept Accept-Encoding Accept-Language Cache-Control Cookie If-None-Match Last-Event-ID
+Traceparent Upgrade-Insecure-Requests User-Agent X-Request-Id
 """
 
 
@@ -59,6 +68,12 @@ X-Cloud-Trace-Context X-Remote-IP X-Remote-Addr X-Vercel-Id X-Varnish X-ARR-LOG-
 async def test_who_was_passed_on_by_a_proxy_is_not_taken_for_local(header: str) -> None:
     async with scene() as bank:
         assert await listed(bank.caller({header: "127.0.0.1"})) == 401
+
+
+@pytest.mark.parametrize("header", PLAIN.split())
+async def test_what_callers_send_themselves_does_not_count_as_a_proxy(header: str) -> None:
+    async with scene() as bank:
+        assert await listed(bank.caller({header: "1"})) == 200
 
 
 async def test_a_demand_for_keys_holds_for_this_machine_too() -> None:

@@ -30,6 +30,8 @@ def unknown_fields(count: int) -> str:
 
 
 COSTLY = {
+    "a long name of a field": start('"a"', f', "{"x" * 2 * MEBIBYTE}": 0'),
+    "a long kind of a part": start(f'[{{"kind": "{"x" * 2 * MEBIBYTE}"}}]'),
     "zeros": start(listed("0", 660_000)),
     "empty objects": start(listed("{}", 450_000)),
     "as many zeros as there may be values": start(listed("0", 49_000)),

@@ -9,7 +9,9 @@ import pytest
 from http_scene import FAST, OUTSIDE, Caller, Scene, scene
 
 from outlast import Agent, Outlast, tool
+from outlast.agents.model.client import ModelRequest
 from outlast.core.json_text import MAX_DEPTH, value_or_text
+from outlast.core.message import UserMessage, text_of
 from outlast.server.asgi import create
 from outlast.store.listing import MOST_LANES_LISTED as MOST_LANES
 from outlast.testing.scripted import ScriptedModel, call
@@ -76,6 +78,31 @@ async def test_a_page_of_a_conversation_has_a_bounded_size_and_one_message_at_le
         query = {"cursor": page["next_cursor"]}
         rest = await caller.ask("GET", f"/sessions/{session}/history", params=query)
         assert [each["type"] for each in rest["messages"]] == ["answer"]
+
+
+async def test_a_page_of_requests_has_a_bounded_size_and_one_at_least() -> None:
+    sizes = [10, 300_000, 300_000, 1_500_000, 20, 300_000, *[10] * 40]
+    model = ScriptedModel(lambda request: call("keep", value=["x" * size_of(request)]))
+    agent: Agent[Any, Any] = Agent("teller", model, tools=[keep])
+    async with Outlast([agent], store="memory://", worker=FAST) as app:
+        for size in sizes:
+            await (await app.start(agent, str(size))).wait()
+        caller = Scene(app, create(app)).caller()
+        pages: list[list[int]] = []
+        query: dict[str, Any] | None = {"limit": 40}
+        while query is not None:
+            page = await caller.ask("GET", "/requests", params=query)
+            pages.append([len(q["action"]["args"]["value"][0]) for q in page["requests"]])
+            more = page["next_cursor"]
+            query = {"limit": 40, "cursor": more} if more else None
+
+    assert pages == [sizes[:4], sizes[4:44], sizes[44:]]
+
+
+def size_of(request: ModelRequest) -> int:
+    last = request.view.messages[-1]
+    assert isinstance(last, UserMessage)
+    return int(text_of(last.content))
 
 
 def nested(depth: int) -> Any:

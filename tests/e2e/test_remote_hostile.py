@@ -10,12 +10,13 @@ from itertools import count
 from typing import Any
 
 import pytest
-from client_wire import EVENTS, HEAD, a_client, chunk, shown, stream
+from client_wire import EVENTS, HEAD, Hasty, a_client, chunk, shown, stream
 from http_scene import FAST
 from remote_scene import boss, until
 from webhook_receiver import Post, Receiver, Reply
 
 from outlast import Outlast, Session
+from outlast.client.session import NOT_AT_ONCE
 from outlast.core.event import encode
 from outlast.errors import InvalidServerAnswer
 from outlast.integration.remote import limit
@@ -134,6 +135,88 @@ async def test_what_is_too_much_or_unknown_ends_the_call_and_is_not_relayed(name
     assert why in failure
 
 
+LIES: dict[str, tuple[bytes, str]] = {
+    "an answer without a bottom": (
+        b'{"status": "completed", "output": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        "nested too deep",
+    ),
+    "a deep answer": (
+        b'{"status": "completed", "output": ' + b"[" * 101 + b"]" * 101 + b"}",
+        "nested more than 100 deep",
+    ),
+    "a number without end": (b'{"status": "completed", "output": [1e999]}', "finite numbers"),
+    "an integer of 40 digits": (b'{"status": "completed", "output": [%b]}' % (b"9" * 40), "64 bit"),
+    "very many values": (
+        b'{"status": "completed", "output": [%b]}' % b",".join([b"0"] * 60_000),
+        "more than 50,000 values",
+    ),
+    "a session that is over and goes on": (b'{"status": "running"}', "'running'"),
+    "a status that nobody knows": (b'{"status": "done\\n\\u202e"}', "'done\\\\n\\\\u202e'"),
+}
+
+
+class Liar(EvilServer):
+    """Starts any session, says that it is over, and lies about what it came to."""
+
+    def __init__(self, result: bytes) -> None:
+        over = {"status": "completed", "over": "completed", "waits": []}
+        super().__init__(Reply(body=session(**over)))
+        self.result = Reply(body=result)
+        self.looks = 0
+
+    def __call__(self, post: Post) -> Reply:
+        if post.path.partition("?")[0].endswith("/result"):
+            self.looks += 1
+            return self.result
+        return super().__call__(post)
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_an_answer_that_not_everybody_can_read_ends_the_call(name: str) -> None:
+    result, why = LIES[name]
+    liar = Liar(result)
+
+    failure = await failure_of(liar)
+
+    assert failure.startswith("INVALID_SERVER_ANSWER: ")
+    assert why in failure
+    assert liar.looks == 1
+
+
+async def test_a_reason_of_the_server_is_bounded_and_its_code_is_one() -> None:
+    error = {"code": "X\n\u202e" * 1000, "message": "m" * 5_000_000, "hint": "h" * 5_000_000}
+    async with asking(Liar(json.dumps({"status": "failed", "error": error}).encode())) as asked:
+        await asked.wait()
+        [failed] = [e async for e in asked.events(follow=False) if e.type == "subagent.failed"]
+    assert failed.data["error"]["code"] == "REMOTE_FAILED"
+    assert len(str(failed.data["error"])) < 3 * limit.MAX_REASON
+
+
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "a time without a zone": {"expires_at": "2099-01-31T12:00:00"},
+    "a time before all dates": {"expires_at": "0001-01-01T00:00:00+14:00"},
+    "an agent's name": {"agent": "teller\n2026-01-01T00:00:00Z ERROR forged"},
+    "a tool's name": {"action": {"call_id": "c", "tool": "pay\u202e", "args": {}}},
+    "a call's id": {"action": {"call_id": "c" * 1000, "tool": "pay", "args": {}}},
+    "a digest": {"digest": "d" * 1000},
+    "a path": {"path": ["ses_1"] * 1000},
+    "arguments": {"action": {"call_id": "c", "tool": "pay", "args": {"cents": 10**40}}},
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_that_cannot_be_shown_to_everybody_ends_the_call(name: str) -> None:
+    asked = session(requests=[question(1, **QUESTIONS[name])])
+    assert (await failure_of(EvilServer(Reply(body=asked)))).startswith("INVALID_SERVER_ANSWER: ")
+
+
+@pytest.mark.parametrize("at", ["2099-01-31T12:00:00", "0001-01-01T00:00:00+14:00"])
+async def test_a_sign_in_that_ends_at_no_time_ends_the_call(at: str) -> None:
+    lines = stream_of(required(url="https://x.example", expires_at=at))
+    evil = EvilServer(Reply(body=session("authorization")), lines)
+    assert (await failure_of(evil)).startswith("INVALID_SERVER_ANSWER: ")
+
+
 async def test_a_server_that_asks_ever_anew_ends_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,3 +294,25 @@ async def test_a_client_takes_no_more_than_it_is_told_to() -> None:
     async with a_client(lambda post: Reply(raw=long), max_answer=100) as held:
         with pytest.raises(InvalidServerAnswer, match="a line of a stream"):
             [event async for event in held.events()]
+
+
+class Pausing(Hasty):
+    """Does not pause, and knows for how long it would have."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def jitter(self, most: float) -> float:
+        self.pauses.append(most)
+        return 0.0
+
+
+async def test_a_server_that_does_not_wait_is_not_asked_again_at_once() -> None:
+    asked, clock = count(), Pausing()
+
+    def hurried(post: Post) -> Reply:
+        return Reply(body=b'{"status": "%b"}' % (b"running" if next(asked) < 2 else b"idle"))
+
+    async with a_client(hurried, clock=clock) as held:
+        assert (await held.wait()).status == "idle"
+    assert clock.pauses == [NOT_AT_ONCE, NOT_AT_ONCE]

@@ -138,6 +138,7 @@ HOT = [
     "session_of_log",
     "open_requests",
     "sessions_of_tenant",
+    "open_requests_of_tenant",
     "sessions_of_parent",
     "orphans",
     "add_session",

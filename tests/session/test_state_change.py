@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from scene import agent, log_of, running
 
-from outlast import Context, Outlast, tool
-from outlast.core.record import StateChangeRequested
-from outlast.errors import DispatchConflict, InvalidInput, SessionOver
+from outlast import Context, Outlast, QueueLimits, tool
+from outlast.core.message import MAX_MESSAGE
+from outlast.core.record import SliceValue, StateChangeRequested
+from outlast.core.slice import KeptSlice
+from outlast.errors import DispatchConflict, InvalidInput, SessionOver, SessionTooLarge
 from outlast.log.verify import verify
 from outlast.state import Snapshot, reducer, slice_type, upsert_by
 from outlast.testing import call, say
@@ -303,3 +307,33 @@ async def test_an_observer_is_told_how_a_slice_changes_and_nothing_after_it_was_
         await done(session.mutate(Note).append(Note("c")))
 
         assert told == [([], [Note("a")]), ([Note("a")], [Note("a"), Note("b")])]
+
+
+async def test_a_change_that_is_larger_than_a_message_may_be_is_refused() -> None:
+    async with running(agent([say("hello")])) as app:
+        session = await app.start("a", "go")
+        large = Note("x" * MAX_MESSAGE)
+        snapshot = replace(await session.snapshot(), slices={"outside-note": kept(large)})
+
+        for asked in (session.mutate(Note).append(large), session.mutate().rollback(snapshot)):
+            with pytest.raises(InvalidInput, match="bytes, and 33,554,432 is the most"):
+                await asked
+
+        await session.wait()
+        assert not [e for e in await log_of(session) if e.type.startswith("state.")]
+
+
+def kept(note: Note) -> KeptSlice:
+    return KeptSlice((SliceValue(msgspec.json.encode(note).decode()),))
+
+
+async def test_a_session_that_is_full_takes_no_change_of_its_state() -> None:
+    limits = QueueLimits(session_bytes=20_000)
+    async with running(agent([say("hello")]), queue_limits=limits) as app:
+        session = await app.start("a", "go")
+        assert (await done(session.mutate(Note).append(Note("x" * 5_000)))).status == "completed"
+
+        with pytest.raises(SessionTooLarge):
+            await session.mutate(Note).append(Note("x" * 20_000))
+
+        assert [len(note.text) for note in await session.query(Note).all()] == [5_000]

@@ -11,7 +11,7 @@ from outlast.agents.runtime.json_value import from_json
 from outlast.core.event import INSTANTS, JSON_FIELDS, Event
 from outlast.core.message import Message
 from outlast.core.record import Failure, Option, Tokens
-from outlast.errors import InvalidInput, ServerUnavailable, StoreCorrupt
+from outlast.errors import InvalidInput, InvalidServerAnswer, ServerUnavailable, StoreCorrupt
 from outlast.log.milestone import Milestone
 from outlast.session import Request, Result, WaitingFor
 from outlast.session.request import RequestKind
@@ -29,6 +29,8 @@ def decode(raw: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
         raise unreadable(error) from None
+    except RecursionError:
+        raise InvalidServerAnswer("the server's answer is nested too deep to be read") from None
 
 
 def unreadable(error: Exception) -> ServerUnavailable:
@@ -151,7 +153,7 @@ class WireResult(Struct):
         try:
             return from_json(text, Any if output_type is None else output_type)
         except StoreCorrupt as error:
-            name = getattr(output_type, "__name__", output_type)
+            name = getattr(output_type, "__name__", output_type) or "value"
             raise InvalidInput(f"the output is no {name}: {error.__cause__}") from None
 
 

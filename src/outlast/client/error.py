@@ -49,9 +49,9 @@ def missed_answer(response: httpx.Response, now: int, secret: str | None) -> Fai
 def error_of(response: httpx.Response, secret: str | None) -> OutlastError:
     try:
         problem = msgspec.json.decode(response.content, type=WireError).error
-    except msgspec.MsgspecError:
+        return raisable(problem, secret)
+    except (msgspec.MsgspecError, RecursionError):  # the second: details without a bottom
         return foreign(response)
-    return raisable(problem, secret)
 
 
 def raisable(problem: WireProblem, secret: str | None) -> OutlastError:

@@ -61,6 +61,9 @@ LOOKS_WITHIN = 1.0
 WAITS = 20.0
 """Seconds that the server is asked to wait for a result before it says that there is none."""
 
+NOT_AT_ONCE = 1.0
+"""Seconds before a server is asked again that did not wait as long as it was asked to."""
+
 LATE = 5.0
 """Seconds that an answer may come later than it was asked for, where there is a timeout."""
 
@@ -304,7 +307,8 @@ class RemoteSession(Generic[Out]):
         until = None if timeout is None else clock.monotonic() + milliseconds(timeout) / 1000
         known = NO_OUTAGE
         while True:
-            left = WAITS if until is None else min(WAITS, max(0.0, until - clock.monotonic()))
+            began = clock.monotonic()
+            left = WAITS if until is None else min(WAITS, max(0.0, until - began))
             query = {"wait": f"{left:.3f}", "delivery_id": delivery_id, "outage": known}
             asking = self._connection.call("GET", f"{self._path}/result", query=query, waits=left)
             raw = await (asking if until is None else self._in_time(asking, left))
@@ -313,7 +317,10 @@ class RemoteSession(Generic[Out]):
             self._notices.tell(outages)
             if found.status != RUNNING or (until is not None and clock.monotonic() >= until):
                 return found
-            known = code_of(outages) or NO_OUTAGE
+            before, known = known, code_of(outages) or NO_OUTAGE
+            if known == before and clock.monotonic() - began < left / 2:
+                # It was asked to wait, and has not: it is not asked again at once, for ever.
+                await asyncio.sleep(clock.jitter(NOT_AT_ONCE))
 
     async def _in_time(self, asking: Awaitable[bytes], seconds: float) -> bytes:
         """Return an answer that the server was to give after so long; it may be a little late."""

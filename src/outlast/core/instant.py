@@ -9,8 +9,8 @@ from typing import Any
 from outlast.errors import InvalidInput
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LATEST = 253_402_300_799_999
-"""The last millisecond of the year 9999, since the epoch: calendars end there."""
+EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
+"""The first millisecond of the year 1 and the last of 9999: calendars end there."""
 LONGEST = timedelta(days=365_250)
 
 Span = timedelta | float
@@ -66,8 +66,11 @@ def milliseconds_at(at: datetime) -> int:
 
 
 def date_of(instant: int) -> datetime:
-    """Return an instant as a date; one beyond all dates, from an older log, as the last."""
-    return EPOCH + timedelta(milliseconds=min(instant, LATEST))
+    """Return an instant as a date; one beyond all dates as the first or the last of them.
+
+    It may come from a log: no stored number keeps a list from being shown.
+    """
+    return EPOCH + timedelta(milliseconds=max(EARLIEST, min(instant, LATEST)))
 
 
 def rfc3339(at: datetime) -> str:

@@ -7,6 +7,7 @@ the lane runs. Refuses to know reducers: what needs them is in `agents/state/cha
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, ChangeState, Park
 from outlast.core.lane import Lane
+from outlast.core.message import MAX_MESSAGE
 from outlast.core.record import AnyRecord, Failure, StateChanged, StateChangeRequested
 from outlast.core.slice import (
     EMPTY,
@@ -23,6 +24,17 @@ TURNS_OPEN = Failure(
     "another lane of the session has an open turn, and a rollback changes the state of all lanes:"
     " ask again when that turn has ended, or cancel it",
 )
+
+
+def check_size(change: StateChangeRequested) -> None:
+    """Refuse a change that is larger than a message may be."""
+    slices = (value for values in change.slices.values() for value in values)
+    size = sum(len(value.text.encode()) for value in (*change.values, *slices))
+    if size > MAX_MESSAGE:
+        raise InvalidInput(
+            f"a change of state has {size:,} bytes, and {MAX_MESSAGE:,} is the most: keep large"
+            " values elsewhere, and where they are in the state"
+        )
 
 
 def put_change_first(lane: Lane, action: AnyAction) -> AnyAction:

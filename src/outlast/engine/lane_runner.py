@@ -94,9 +94,8 @@ NO_TIMEOUTS = CallTimeouts(float("inf"))
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
 UNSTORABLE_END = "changed state, emitted an event or began a wait that cannot be stored"
-TOO_LARGE_TO_CHANGE = Failure(
-    "SESSION_TOO_LARGE", "the session is too large to be read; go on in a new session"
-)
+NOT_READ = Failure("WORKERS_LOST", "this lane took its workers down, and is not read any more")
+"""Why nothing changes the state of a lane of which only the outline was read, if it may go on."""
 TOKEN_TAKEN = Failure(
     "TOKEN_TAKEN", "another session took the continuation token that this call wanted to set"
 )
@@ -288,7 +287,7 @@ class LaneRunner:
     async def _change_state(self, change: r.StateChangeRequested, arrivals: int) -> bool:
         """Change the session's state as was asked for, or record why that cannot be."""
         if self.lane.folds.is_outline:  # which has no slices
-            self.lane.write(change_refused(change, TOO_LARGE_TO_CHANGE))
+            self.lane.write(change_refused(change, self._gate.find_block() or NOT_READ))
             return True
         try:
             refused = await self.lane.attempt(partial(self._changed, change), arrivals)

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 FORWARDED = re.compile(
-    rb"(?:x-)?(?:original-)?forwarded(?:-.*)?|via|cdn-loop|x-varnish"
-    rb"|x-original-(?:for|host|proto|url)|x-envoy-.*|x-arr-.*|x-remote-addr"
+    rb"(?:x-)?(?:original-)?forward(?:ed|er)(?:-.*)?|(?:.*-)?via|cdn-loop|x-varnish"
+    rb"|(?:x-)?(?:original|rewrite|proxy|proxied|real|request-start|queue-start)(?:-.*)?"
+    rb"|x-(?:scheme|url-scheme|https?|host|remote-addr)|(?:x-)?(?:front-end-https|ssl-.*)"
+    rb"|x-envoy-.*|x-arr-.*"
     rb"|(?:.*-)?(?:client|connecting|socket|source|remote|proxyuser|real|user)-?ip(?:v6)?"
-    rb"|(?:cf|fly|fastly|x-appengine|x-azure|x-vercel|x-nf)-.*"
+    rb"|(?:cf|fly|fastly|x-appengine|x-azure|x-vercel|x-nf|x-akamai|akamai|tailscale|x-goog)-.*"
     rb"|x-amzn-trace-id|x-amz-cf-id|x-cloud-trace-context"
 )
 """Headers by which proxies, load balancers and networks say that they pass a request on."""

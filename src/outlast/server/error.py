@@ -4,7 +4,7 @@ Chooses statuses; knows no route. What a store says about itself stays in the lo
 outside is told only whether to try again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -12,10 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from outlast import errors as e
+from outlast.core.visible import visible_line
 from outlast.errors import OutlastError
 
 RETRY_AFTER = 1
 MOST_PROBLEMS = 20
+LONGEST_NAME = 100
+LONGEST_PROBLEM = 500
+"""Characters of a name that was sent, and of a sentence with one in it, as an answer has them."""
 
 CURSORS = ("cursor", "after", "lanes_after")
 """The parameters by which a reader goes on; one that was made up has an error of its own."""
@@ -129,7 +133,7 @@ def refusal_of_validation(error: RequestValidationError) -> ErrorResponse:
         if each["loc"][0] == "query" and each["loc"][-1] in CURSORS:
             return invalid_cursor(str(each["loc"][-1]))
     problems = [
-        {"at": ".".join(str(part) for part in each["loc"]), "problem": str(each["msg"])}
+        {"at": place_in(each["loc"]), "problem": visible_line(str(each["msg"])[:LONGEST_PROBLEM])}
         for each in found[:MOST_PROBLEMS]
     ]
     first = problems[0] if problems else {"at": "request", "problem": "does not fit"}
@@ -141,6 +145,11 @@ def refusal_of_validation(error: RequestValidationError) -> ErrorResponse:
         hint="GET /v1/openapi.json says what fits.",
         problems=problems,
     )
+
+
+def place_in(path: Iterable[str | int]) -> str:
+    """Return where in a body something is. Names of fields are the caller's: they have any size."""
+    return ".".join(visible_line(str(part)[:LONGEST_NAME]) for part in path)
 
 
 def invalid_cursor(name: str) -> ErrorResponse:

@@ -27,6 +27,7 @@ from outlast.core.index import PEOPLE, RELAYED
 from outlast.core.instant import Span, date_of, milliseconds
 from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
+from outlast.core.state_change import check_size
 from outlast.errors import (
     NothingToRetry,
     TaskCannotWait,
@@ -476,6 +477,7 @@ class Session(Generic[Out]):
     async def _change(
         self, principal: str, change: r.StateChangeRequested, dispatch_id: str | None
     ) -> Receipt[Out]:
+        check_size(change)
         change = replace(change, principal=principal)
         return await self._add(await self.info(), change, MAIN, f"session:{self.id}", dispatch_id)
 

@@ -21,7 +21,14 @@ from outlast.core.name import KEYED, check_id, storable_key
 from outlast.core.record import AnyRecord
 from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
 from outlast.net import trace_context
-from outlast.store import Admission, AdmissionReceipt, RequestInfo, Store, StoreClock
+from outlast.store import (
+    WAIT_THEIR_TURN,
+    Admission,
+    AdmissionReceipt,
+    RequestInfo,
+    Store,
+    StoreClock,
+)
 
 ANYBODY = "tenant"
 """The scope of dispatch ids that the users of a tenant choose."""
@@ -159,8 +166,8 @@ MIB = 1024 * 1024
 class QueueLimits(Struct, frozen=True):
     """How many messages may wait in a session and in all of a tenant's; 0 is any number.
 
-    A session with `session_bytes` takes no more messages, and its turns fail: all of it is read
-    into a worker's memory, several times as large. 0 is any number.
+    A session with `session_bytes` takes no more messages and no changes of its state, and its turns
+    fail: all of it is read into a worker's memory, several times as large. 0 is any number.
     """
 
     session: int = 0
@@ -169,6 +176,10 @@ class QueueLimits(Struct, frozen=True):
 
 
 ANY_ROOM = QueueLimits(session_bytes=0)
+
+
+NEED_ROOM = (*WAIT_THEIR_TURN, STATE)
+"""Answers and cancels are taken whatever the size of the session: they end what it does."""
 
 
 class Inbox:
@@ -199,7 +210,7 @@ class Inbox:
             body=codec.encode_checked(records),
             most_queued=room.session,
             most_queued_of_tenant=room.tenant,
-            most_bytes=room.session_bytes,
+            most_bytes=room.session_bytes if admission.kind in NEED_ROOM else 0,
         )
         [result] = await self._store.log.admit([admission])
         if isinstance(result, OutlastError):

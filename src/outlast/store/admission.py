@@ -26,8 +26,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     the same admission if its `fingerprint` is the same too, and a conflict otherwise. `at` is
     when it came by the clock of who admits it; ahead of the store's, it is the store's. With
     `most_queued` a message is refused when so many wait in its session, and likewise in all
-    sessions of its tenant; with `most_bytes` it is refused if its session would have more bytes
-    with it. 0 is any number. A new session gets the cursors of its `outbox` with
+    sessions of its tenant; with `most_bytes` anything is refused if its session would have more
+    bytes with it. 0 is any number. A new session gets the cursors of its `outbox` with
     it, and knows the `parent` that started it, if one did.
     """
 

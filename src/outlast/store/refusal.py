@@ -59,7 +59,7 @@ def queue_full(kind: str, whose: str, most: int) -> QueueFull:
 
 def session_too_large(session_id: str, most: int) -> SessionTooLarge:
     return SessionTooLarge(
-        f"session {session_id} would have more than {most:,} bytes with this message;"
+        f"session {session_id} would have more than {most:,} bytes with this;"
         " go on in a new session",
         session_id=session_id,
         most=most,

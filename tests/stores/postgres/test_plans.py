@@ -18,7 +18,16 @@ from rival import opened
 
 from outlast.clock import Clock
 from outlast.core import record as r
-from outlast.store import Admission, AdmissionReceipt, Claim, Commit, Committed, EffectClaim
+from outlast.store import (
+    Admission,
+    AdmissionReceipt,
+    Claim,
+    Commit,
+    Committed,
+    EffectClaim,
+    FailureFilter,
+    OpenFilter,
+)
 from outlast.stores.postgres import PostgresStore
 from outlast.stores.postgres.url import read_url
 from outlast.testing.contract.builder import (
@@ -29,6 +38,7 @@ from outlast.testing.contract.builder import (
     enlist,
     message,
     new_session,
+    park,
     places,
     put,
     question,
@@ -147,3 +157,38 @@ async def test_a_full_database_is_read_no_more_than_the_empty_one_it_was_planned
     assert wide - OF_CLAIMS == set()
     assert read.looks["lanes_owned"] < MANY  # not by each commit that goes alone
     assert read.without_index.total() < MANY
+
+
+async def test_a_list_of_a_tenant_reads_nothing_of_what_others_have(new_url: str) -> None:
+    async with opened(new_url) as store:
+        await enlist(store, clock)
+        await fail_and_ask(store, "ours", 3)
+        await fail_and_ask(store, "others", MANY)
+    await run(new_url, COUNT)
+    before = await reads(new_url)
+
+    async with opened(new_url) as store:
+        listing = store.listing
+        lists: dict[str, Sequence[object]] = {
+            "sessions": await listing.sessions(tenant="ours"),
+            "failed sessions": await listing.sessions(tenant="ours", failed=FailureFilter()),
+            "lanes": await listing.lanes(tenant="ours"),
+            "failed lanes": await listing.lanes(tenant="ours", failed=FailureFilter()),
+            "open lanes": await listing.open_lanes(OpenFilter(), tenant="ours"),
+            "requests": await listing.requests(tenant="ours"),
+        }
+
+    assert [name for name, found in lists.items() if len(found) not in (3, 6)] == []
+    read = await reads(new_url)
+    assert (read.entries - before.entries).total() < MANY
+    assert (read.without_index - before.without_index).total() < MANY
+
+
+async def fail_and_ask(store: PostgresStore, tenant: str, number: int) -> None:
+    """Give a tenant sessions: of each two one rests after a failure, and one asks something."""
+    await store.log.admit([new_session(clock, tenant=tenant) for _ in range(2 * number)])
+    claims = await store.work.claim("w1", 2 * number)
+    broken = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "it did not work"))
+    await store.log.commit([park(c, broken, status="failed") for c in claims[:number]])
+    asking = [park(c, question(asked_by(c)), turn="t1") for c in claims[number:]]
+    await store.log.commit(asking)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.record import NewOutboxCursor
-from outlast.store import Claim
+from outlast.store import Claim, FailureFilter, OpenFilter
 from outlast.stores.sqlite import SqliteStore
 from outlast.stores.sqlite.database import Database
+from outlast.stores.sqlite.memory import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     commit,
@@ -24,6 +26,7 @@ from outlast.testing.contract.builder import (
     message,
     new_session,
     park,
+    question,
     start_and_claim,
     write,
 )
@@ -146,3 +149,46 @@ async def test_a_claim_costs_the_same_however_many_tenants_sleep(
     few = await steps_of_a_claim(store)
     await sleep_tenants(store, clock, range(10, 200))
     assert await steps_of_a_claim(store) == few
+
+
+async def test_a_list_of_a_tenant_costs_the_same_whatever_others_have(clock: ManualClock) -> None:
+    store = MemoryStore(clock)
+    await enlist(store, clock)
+    await fail_and_ask(store, clock, "ours", 3)
+    await fail_and_ask(store, clock, "others", 10)
+    before = await steps_of_lists(store)
+    await fail_and_ask(store, clock, "others", 200)
+
+    assert await steps_of_lists(store) == before
+
+
+async def fail_and_ask(store: MemoryStore, clock: ManualClock, tenant: str, number: int) -> None:
+    """Give a tenant sessions: of each two one rests after a failure, and one asks something."""
+    await store.log.admit([new_session(clock, tenant=tenant) for _ in range(2 * number)])
+    claims = await store.work.claim("w1", 2 * number)
+    broken = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "it did not work"))
+    await store.log.commit(
+        [park(c, broken, at=clock.now(), status="failed") for c in claims[:number]]
+        + [park(c, question(f"req_{c.session_id}"), turn="t1") for c in claims[number:]]
+    )
+
+
+async def steps_of_lists(store: MemoryStore) -> dict[str, int]:
+    """Count what SQLite does for each list of a tenant, in the steps of its own machine."""
+    lists: dict[str, Callable[..., Awaitable[Sequence[Any]]]] = {
+        "sessions": store.listing.sessions,
+        "failed sessions": partial(store.listing.sessions, failed=FailureFilter()),
+        "lanes": store.listing.lanes,
+        "failed lanes": partial(store.listing.lanes, failed=FailureFilter()),
+        "open lanes": partial(store.listing.open_lanes, OpenFilter()),
+        "requests": store.listing.requests,
+    }
+    found: dict[str, int] = {}
+    steps = count()
+    store._access._db.raw.set_progress_handler(lambda: next(steps) < 0, 1)
+    for name, read in lists.items():
+        before = next(steps)
+        assert len(await read(tenant="ours", limit=50)) >= 3, name
+        found[name] = next(steps) - before
+    store._access._db.raw.set_progress_handler(None, 0)
+    return found

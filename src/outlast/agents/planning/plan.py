@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from outlast.agents.state.reducer import replace_latest
 from outlast.agents.state.slice_type import reducer, slice_type
+from outlast.core.visible import visible_line
 from outlast.errors import InvalidPlan
 
 StepStatus = Literal["pending", "in_progress", "done"]
@@ -200,7 +201,12 @@ def checked_objective(objective: str) -> str:
 
 
 def checked_text(what: str, text: str, most: int) -> str:
-    text = text.strip()
+    """Return a text on one line, all of it visible.
+
+    A plan is told to the model line by line, behind the conversation. A title may come from a page
+    that the model has read: it must not look like lines of the plan, or hold what no person sees.
+    """
+    text = visible_line(" ".join(text.split()))
     if not text:
         raise InvalidPlan(f"{what} is empty: say what is to be done")
     if len(text) > most:

@@ -5,6 +5,7 @@ is too large or no UTF-8. What the files mean is in `skill.py`.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISREG
@@ -18,6 +19,11 @@ MOST_BYTES = 256 * 1024
 MOST_FILES = 1_000
 """So many files, and folders, a skill may have."""
 ALLOWED_CONTROLS = {"\t", "\n"}
+HIDDEN = re.compile(
+    "[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e00ff]"
+)
+"""Characters that a model reads and whoever looks through a skill does not see, or that turn the
+words around them about. Joiners and variants stay: scripts and emoji are written with them."""
 
 
 class SkillFile(Struct, frozen=True, order=True):
@@ -38,9 +44,17 @@ def read_text(folder: Path, path: str) -> tuple[str, bytes]:
         ) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for number, line in enumerate(text.split("\n"), 1):
-        if not line.isprintable() and (found := next(filter(is_control, line), "")):
+        if line.isprintable():
+            continue
+        if found := next(filter(is_control, line), ""):
             raise invalid(
                 folder, f"{path} has the control character {found!r} in line {number}: take it out"
+            )
+        if hidden := HIDDEN.search(line):
+            raise invalid(
+                folder,
+                f"{path} has the character {hidden.group()!a} in line {number}, which a model reads"
+                " and people do not see: take it out",
             )
     return text, data
 

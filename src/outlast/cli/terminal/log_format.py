@@ -15,6 +15,8 @@ STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """Attributes that every log record has; all others were given as fields."""
 PLAIN = re.compile(r"[^\s\"=]+")
 """A value that ends at the next blank, and cannot be taken for further fields."""
+MOST = 20_000
+"""Characters of a text in a line: what a tool raises may be megabytes, and is in its session."""
 TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2")
 """They have a line for every call of a model."""
 
@@ -34,11 +36,11 @@ class JsonFormatter(logging.Formatter):
             "at": moment(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **fields_of(record),
+            "message": cut(record.getMessage()),
+            **{cut(name): cut(value) for name, value in fields_of(record).items()},
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = cut(self.formatException(record.exc_info))
         return json_line(line)
 
 
@@ -50,20 +52,30 @@ class TextFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        phrase = visible_line(record.getMessage())
+        phrase = visible_line(cut(record.getMessage()))
         line = f"{moment(record)} {record.levelname} {phrase}{words(fields_of(record))}"
         if record.exc_info:
-            line += "\n" + indent(visible(self.formatException(record.exc_info)), "  ")
+            line += "\n" + indent(visible(cut(self.formatException(record.exc_info))), "  ")
         return line
 
 
+def cut(value: Any) -> Any:
+    """Return a value; of a long text its beginning and its end, where a traceback says most."""
+    if not isinstance(value, str) or len(value) <= MOST:
+        return value
+    half = MOST // 2
+    return f"{value[:half]} […{len(value) - MOST:,} characters…] {value[-half:]}"
+
+
 def words(fields: Mapping[str, Any]) -> str:
-    return "".join(f" {visible_line(name)}={value_of(value)}" for name, value in fields.items())
+    return "".join(
+        f" {visible_line(cut(name))}={value_of(value)}" for name, value in fields.items()
+    )
 
 
 def value_of(value: Any) -> str:
     """Return a field's value; one that could be read as more than a value is quoted."""
-    text = str(value)
+    text = cut(str(value))
     return text if PLAIN.fullmatch(text) and text.isprintable() else json_line(text)
 
 

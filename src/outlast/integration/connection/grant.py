@@ -91,7 +91,7 @@ def read_answer(status: int, body: bytes) -> TokenResponse:
         raise Unreachable(f"the provider answered with status {status}")
     try:
         return msgspec.json.decode(body, type=TokenResponse, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Unreachable(f"the provider's answer, of status {status}, makes no sense") from None
 
 

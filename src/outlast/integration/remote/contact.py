@@ -19,6 +19,7 @@ from outlast.core.name import callback_name, round_token
 from outlast.core.remote_child import has_callback
 from outlast.core.result import Asked, ChildContact, ChildEnd, RemoteView
 from outlast.errors import OutlastError, ServerUnavailable, UnknownSession
+from outlast.integration.remote.limit import failure_of
 from outlast.integration.remote.peer import RemoteSignIn, RemoteStarted, RemoteState
 from outlast.log_context import get_logger
 from outlast.session import Request
@@ -103,7 +104,7 @@ class RemoteContact:
         except ServerUnavailable:
             raise
         except OutlastError as error:
-            raise RefusedStart(r.Failure(error.code, error.message)) from None
+            raise RefusedStart(failure_of(r.Failure(error.code, error.message))) from None
 
     async def _send_answers(self, session_id: str) -> dict[str, str]:
         """Send what was answered here; return why each was refused, empty if it was not."""

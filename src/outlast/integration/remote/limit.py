@@ -1,22 +1,26 @@
 """Bounds what the server of a remote agent may show: it is not trusted.
 
 An answer beyond them ends the call. So do sign-in addresses that are not of the web: other programs
-make links of these. Kinds of requests and states are checked where the wire is decoded.
+make links of these. Kinds of requests are checked where the wire is decoded.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
+from outlast.core.instant import EPOCH
 from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.name import check_id
+from outlast.core.record import Failure
 from outlast.core.visible import visible_line
 from outlast.errors import InvalidName, InvalidServerAnswer
-from outlast.session import Request
+from outlast.session import Request, Result
+from outlast.session.result import ResultStatus
 
 MAX_ANSWER = 16 * 2**20
 """Bytes of one answer of the server, and of one event of its stream."""
@@ -29,6 +33,14 @@ MAX_RELAYED = 1000
 MAX_ASKED = 4 * 2**20
 """Bytes of all questions that a call has open."""
 MAX_URL = 8192
+MAX_REASON = 10_000
+"""Characters of a sentence in which the server says why its session failed."""
+MAX_PATH = 100
+"""Sessions there between the one that was started and the one that asks."""
+CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+"""The code of a failure."""
+NO_END = ("running", "waiting")
+"""Statuses that a session which is over does not have."""
 LOOK_TIMEOUT = 60.0
 """Seconds for one look at a session; a server that needs more counts as away."""
 
@@ -64,26 +76,59 @@ def check_requests(requests: Sequence[Request]) -> None:
             " relayed for a call"
         )
     for request in requests:
-        check_names(request.request_id, *request.path)
-        check_args(request.args)
+        check_path(request.path)
+        named = (request.agent, request.tool, request.call_id, request.digest)
+        check_names(request.request_id, *filter(None, named))
+        check_json("the arguments in a question", request.args)
+        if request.expires_at is not None:
+            check_instant(request.expires_at)
 
 
-def check_args(args: Any) -> None:
-    """Refuse arguments that not every reader here reads alike: people approve them."""
-    try:
-        read_json(msgspec.json.encode(args))
-    except JsonRefused as why:
+def check_path(path: Sequence[str]) -> None:
+    if len(path) > MAX_PATH:
         raise InvalidServerAnswer(
-            f"the arguments in a question of the remote agent cannot be shown: {why}"
-        ) from None
+            f"the remote agent's request comes through more than {MAX_PATH} sessions"
+        )
+    check_names(*path)
+
+
+def check_instant(at: datetime) -> None:
+    """Refuse a time that says no zone, or is none of these days: dates are counted from it."""
+    if at.utcoffset() is None or at < EPOCH:
+        raise InvalidServerAnswer(f"the remote agent names a time that is none: {at.isoformat()}")
+
+
+def check_json(what: str, value: Any) -> None:
+    """Refuse a value that not every reader here reads alike: people approve it, models see it."""
+    try:
+        read_json(msgspec.json.encode(value))
+    except JsonRefused as why:
+        raise InvalidServerAnswer(f"{what} of the remote agent cannot be taken: {why}") from None
+
+
+def check_end(result: Result[Any]) -> None:
+    """Refuse a result of a session that is over, if it is none."""
+    if result.status in NO_END or result.status not in get_args(ResultStatus):
+        raise InvalidServerAnswer(
+            "the remote agent's session is over, and its result is:"
+            f" {visible_line(result.status[:100])!r}"
+        )
+    check_json("the answer", result.output)
+
+
+def failure_of(error: Failure) -> Failure:
+    """Return why a session there failed: codes are counted, and sentences are told to a model."""
+    code = error.code if CODE.fullmatch(error.code) else "REMOTE_FAILED"
+    return Failure(code, error.message[:MAX_REASON], error.hint[:MAX_REASON])
 
 
 def sign_in_of(data: Mapping[str, Any]) -> RequiredSignIn:
     """Return a sign-in that may be relayed."""
     sign_in = fields(data, RequiredSignIn)
-    check_names(sign_in.request_id, sign_in.connection, *sign_in.path)
-    if sign_in.principal:
-        check_names(sign_in.principal)
+    check_path(sign_in.path)
+    check_names(sign_in.request_id, sign_in.connection)
+    check_names(*filter(None, (sign_in.principal, sign_in.agent)))
+    check_instant(sign_in.expires_at)
     if not is_web_address(sign_in.url):
         raise InvalidServerAnswer(
             "the remote agent names an address for signing in that is none of the web, which"

@@ -32,10 +32,13 @@ from outlast.errors import (
 from outlast.integration.remote.limit import (
     LOOK_TIMEOUT,
     MAX_ANSWER,
+    MAX_REASON,
+    check_end,
     check_events,
     check_number,
     check_relayed,
     check_requests,
+    failure_of,
     sign_in_end_of,
     sign_in_of,
 )
@@ -179,8 +182,13 @@ class Peer:
             if not info.over:
                 check_requests(info.requests)
                 return RemoteState(info.status, requests=info.requests, sign_ins=sign_ins)
-            result = await session.wait()
-            return RemoteState(result.status, True, result.output, result.error, sign_ins=sign_ins)
+            try:
+                result = await session.wait(timeout=0)  # it is over: there is nothing to wait for
+            except InvalidInput as why:
+                raise InvalidServerAnswer(why.message) from None
+            check_end(result)
+            error = failure_of(result.error) if result.error else None
+            return RemoteState(result.status, True, result.output, error, sign_ins=sign_ins)
 
     async def answer(
         self, session_id: str, key: str, request_id: str, option: str, text: str, args: Any
@@ -196,7 +204,7 @@ class Peer:
             except ServerUnavailable:
                 raise
             except OutlastError as error:
-                return error.message
+                return error.message[:MAX_REASON]
         return ""
 
     async def end(self, session_id: str) -> None:

@@ -1,5 +1,7 @@
 """Open requests across sessions, and answers to them."""
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
@@ -14,8 +16,12 @@ from outlast.server.model.shape import Id
 from outlast.server.route.session import Limit
 from outlast.session import request_of
 from outlast.session.listing import check_request_cursor
+from outlast.store import RequestInfo
 
 Kind = Literal["approval", "question", "interrupted"]
+
+PAGE_BYTES = 1024 * 1024
+FIRST_BATCH = 8
 
 router = APIRouter(prefix="/requests", tags=["requests"], route_class=JsonRoute)
 
@@ -41,13 +47,42 @@ async def list_requests(
         kinds.append(RELAYED)  # what its children ask is listed under them elsewhere
     if cursor is not None:
         await check_request_cursor(backend.app.store, caller.tenant, cursor)
-    found = await backend.app.store.listing.requests(
-        session_id, tenant=caller.tenant, agent=agent, kinds=kinds, after=cursor, limit=limit
+    read = partial(
+        backend.app.store.listing.requests,
+        session_id,
+        tenant=caller.tenant,
+        agent=agent,
+        kinds=kinds,
     )
+    found, is_full = await read_page(read, cursor, limit)
     return RequestPage(
         requests=[request_out(request_of(info), info.agent) for info in found],
-        next_cursor=found[-1].request_id if len(found) == limit else None,
+        next_cursor=found[-1].request_id if is_full else None,
     )
+
+
+async def read_page(
+    read: Callable[..., Awaitable[Sequence[RequestInfo]]], after: str | None, limit: int
+) -> tuple[list[RequestInfo], bool]:
+    """Read requests until there are so many or they are PAGE_BYTES, one at least.
+
+    Say also whether there may be more. A request has the arguments of its call, which may be
+    megabytes: few are read at once, and more as long as they are small.
+    """
+    found: list[RequestInfo] = []
+    size, batch = 0, FIRST_BATCH
+    while len(found) < limit:
+        wanted = min(batch, limit - len(found))
+        part = await read(after=after, limit=wanted)
+        for info in part:
+            found.append(info)
+            size += len(info.data)
+            if size >= PAGE_BYTES:
+                return found, True
+        if len(part) < wanted:
+            return found, False
+        after, batch = found[-1].request_id, batch * 4
+    return found, True
 
 
 @router.post("/{request_id}", status_code=202, responses=answers(404, 409, body=True))

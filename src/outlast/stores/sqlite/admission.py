@@ -225,17 +225,16 @@ def find_target(db: Database, admission: Admission) -> ArrivalTarget:
 
 
 def check_room(db: Database, admission: Admission, sid: int | None, size: int) -> None:
-    """Refuse a message that its queue or its session has no room for."""
-    if admission.kind not in WAIT_THEIR_TURN:
-        return
-    if (admission.most_queued or admission.most_bytes) and sid is not None:
+    """Refuse what its session has no room for, and a message that its queue has none for."""
+    waits = admission.kind in WAIT_THEIR_TURN
+    if ((waits and admission.most_queued) or admission.most_bytes) and sid is not None:
         row = db.one("room_in_session", {"sid": sid})
         assert row is not None
-        if 0 < admission.most_queued <= row[0]:
+        if waits and 0 < admission.most_queued <= row[0]:
             raise queue_full("session", admission.session_id, admission.most_queued)
         if 0 < admission.most_bytes < row[1] + size:
             raise session_too_large(admission.session_id, admission.most_bytes)
-    if admission.most_queued_of_tenant:
+    if waits and admission.most_queued_of_tenant:
         waiting = db.one("queued_in_tenant", {"tenant": admission.tenant})
         if waiting and waiting[0] >= admission.most_queued_of_tenant:
             raise queue_full("tenant", admission.tenant, admission.most_queued_of_tenant)

@@ -105,9 +105,8 @@ class SqliteListing:
         limit: int = 50,
     ) -> Sequence[OpenLane]:
         filters = open_filters(sought, tenant, agent, after, limit)
-        return await self._access.read(
-            lambda db: [OpenLane(*row) for row in db.all("open_lanes", filters)]
-        )
+        name = of_tenant("open_lanes", filters)
+        return await self._access.read(lambda db: [OpenLane(*row) for row in db.all(name, filters)])
 
     async def delivery(self, delivery_id: str) -> DeliveryInfo | None:
         return await self._access.read(lambda db: delivery(db, delivery_id))
@@ -159,12 +158,27 @@ def session(db: Database, session_id: str) -> SessionInfo | None:
 
 
 def sessions(db: Database, filters: Params) -> list[SessionInfo]:
-    name = "sessions" if filters["tenant"] is None else "sessions_of_tenant"
+    name = of_tenant("sessions", filters)
     if filters["parent"]:
         name = "sessions_of_parent"
     if filters["failed"]:
-        name = "failed_sessions"
+        name = of_tenant("failed_sessions", filters)
     return [describe_listed(db, row) for row in db.all(name, filters)]
+
+
+OF_TENANT = {
+    "sessions": "sessions_of_tenant",
+    "failed_sessions": "failed_sessions_of_tenant",
+    "lanes": "lanes_of_tenant",
+    "failed_lanes": "failed_lanes_of_tenant",
+    "open_lanes": "open_lanes_of_tenant",
+    "open_requests": "open_requests_of_tenant",
+}
+"""The statement of a list of one tenant, which reads nothing of the others."""
+
+
+def of_tenant(name: str, filters: Params) -> str:
+    return name if filters["tenant"] is None else OF_TENANT[name]
 
 
 def describe_listed(db: Database, row: Row) -> SessionInfo:
@@ -221,7 +235,7 @@ def open_filters(
 
 
 def lanes(db: Database, filters: Params) -> list[LaneInfo]:
-    name = "failed_lanes" if filters["failed"] else "lanes"
+    name = of_tenant("failed_lanes" if filters["failed"] else "lanes", filters)
     return [describe_lane(*row) for row in db.all(name, filters)]
 
 
@@ -294,7 +308,7 @@ def request(db: Database, request_id: str) -> RequestInfo | None:
 
 
 def requests(db: Database, filters: Params) -> list[RequestInfo]:
-    name = "open_requests" if filters["open_only"] else "requests"
+    name = of_tenant("open_requests", filters) if filters["open_only"] else "requests"
     if filters["session_id"] is not None:
         name = "requests_of_session"
     return [describe_request(row) for row in db.all(name, filters)]

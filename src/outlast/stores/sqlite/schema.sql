@@ -101,6 +101,7 @@ CREATE INDEX outlast_lanes_queued ON outlast_lanes (tenant, queued) WHERE queued
 CREATE INDEX outlast_lanes_left_alone ON outlast_lanes (claimable_at) WHERE claimable_at > 0;
 -- To look for failures costs nothing where there are none.
 CREATE INDEX outlast_lanes_failed ON outlast_lanes (failed_at) WHERE failed_at > 0;
+CREATE INDEX outlast_lanes_failed_of_tenant ON outlast_lanes (tenant, failed_at) WHERE failed_at > 0;
 CREATE INDEX outlast_lanes_owned ON outlast_lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
 
 -- The key is sid << 32 | offset of the arrival. Of an erased session these rows stay without
@@ -133,6 +134,7 @@ CREATE TABLE outlast_dispatches (
 CREATE TABLE outlast_requests (
     rid INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
     sid INTEGER NOT NULL,
     lane TEXT NOT NULL,
     kind TEXT NOT NULL,
@@ -146,6 +148,7 @@ CREATE TABLE outlast_requests (
 
 CREATE INDEX outlast_requests_of_session ON outlast_requests (sid);
 CREATE INDEX outlast_requests_open ON outlast_requests (rid) WHERE state = 'open';
+CREATE INDEX outlast_requests_open_of_tenant ON outlast_requests (tenant, rid) WHERE state = 'open';
 
 CREATE TABLE outlast_tokens (
     tid INTEGER PRIMARY KEY,

@@ -77,6 +77,13 @@ def cancel(clock: Clock, session_id: str, *, turn: str = "", lane: str = "main")
     return replace(blank, kind="cancel", records=(record,))
 
 
+def state_change(clock: Clock, session_id: str, **given: Any) -> Admission:
+    """A wish to empty a slice."""
+    blank = message(clock, session_id, "state", **given)
+    record = r.StateChangeRequested(delivery_id=blank.delivery_id, op="seed", slice="notes")
+    return replace(blank, kind="state", records=(record,))
+
+
 def commit(claim: Claim, *records: AnyRecord, worker: str = "w1", **changes: Any) -> Commit:
     """Return the next commit of a lane's owner, which has seen all that was there at its claim."""
     wanted = Commit(

@@ -19,6 +19,7 @@ from outlast.testing.contract.builder import (
     new_session,
     park,
     start_and_claim,
+    state_change,
     write,
 )
 from outlast.testing.contract.store_under_test import StoreUnderTest
@@ -169,6 +170,14 @@ class DeadWorkerContract(StoreUnderTest):
         assert refusal.details == {"session_id": session, "most": most}
         await admit(store, message(clock, session, "small", most_bytes=most))
         await admit(store, message(clock, session, LARGE))
+
+    async def test_a_session_takes_no_change_of_its_state_that_it_has_no_room_for(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        session = (await admit(store, new_session(clock, LARGE))).session_id
+        refusal = await admit_in_vain(store, state_change(clock, session, most_bytes=1))
+        assert isinstance(refusal, SessionTooLarge)
+        await admit(store, state_change(clock, session, most_bytes=2 * len(LARGE)))
 
     async def test_a_session_without_room_still_takes_cancels(
         self, store: Store, clock: ManualClock

@@ -84,17 +84,18 @@ BEGIN
                                    FROM outlast.lanes AS n
                                   WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
             RETURN '["queue_full", "session"]';
-        ELSIF w.most_bytes IS NOT NULL AND w.new IS NOT TRUE
-              AND w.most_bytes < w.bytes + (SELECT coalesce(sum(n.size), 0)
-                                              FROM outlast.lanes AS n
-                                             WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
-            RETURN '["too_large"]';
         ELSIF w.most_queued_of_tenant IS NOT NULL
               AND w.most_queued_of_tenant <= (SELECT coalesce(sum(n.queued), 0)
                                                 FROM outlast.lanes AS n
                                                WHERE n.tenant = w.tenant AND n.queued > 0) THEN
             RETURN '["queue_full", "tenant"]';
         END IF;
+    END IF;
+    IF w.most_bytes IS NOT NULL AND w.new IS NOT TRUE
+       AND w.most_bytes < w.bytes + (SELECT coalesce(sum(n.size), 0)
+                                       FROM outlast.lanes AS n
+                                      WHERE n.tenant = s.tenant AND n.sid = s.sid) THEN
+        RETURN '["too_large"]';
     END IF;
     IF w.kind = 'reply' THEN
         SELECT CASE WHEN q.state = 'open' AND q.expires_at > 0 AND q.expires_at <= now

@@ -116,8 +116,10 @@ UPDATE outlast_deliveries
  WHERE id = :delivery_id;
 
 -- name: open_request
-INSERT INTO outlast_requests (id, sid, lane, kind, state, expires_at, data)
-VALUES (:request_id, :sid, :lane, :kind, 'open', :expires_at, :data);
+INSERT INTO outlast_requests (id, tenant, sid, lane, kind, state, expires_at, data)
+SELECT :request_id, tenant, sid, :lane, :kind, 'open', :expires_at, :data
+  FROM outlast_sessions
+ WHERE sid = :sid;
 
 -- name: close_request
 -- Its owner may do so: `answered_since` was asked before.

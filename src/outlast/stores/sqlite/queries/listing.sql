@@ -1,3 +1,6 @@
+-- A list of one tenant has a statement of its own, which reads nothing of others: a key's list must
+-- not cost what they have. There, `~` is behind all ids: with it a page begins where the last ended.
+
 -- name: session
 SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
        parent
@@ -21,7 +24,7 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
        parent
   FROM outlast_session_list
  WHERE tenant = :tenant
-   AND (:before IS NULL OR id < :before)
+   AND id < coalesce(:before, '~')
    AND (:agent IS NULL OR agent = :agent)
    AND (:status IS NULL OR status = :status)
    AND (:parent IS NULL OR parent = :parent)
@@ -83,6 +86,24 @@ SELECT s.id, s.tenant, s.agent, l.lane,
  ORDER BY s.id DESC, l.lane
  LIMIT :limit;
 
+-- name: lanes_of_tenant
+SELECT s.id, s.tenant, s.agent, l.lane,
+       iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait
+  FROM outlast_sessions AS s
+  JOIN outlast_lanes AS l ON l.sid = s.sid
+ WHERE s.tenant = :tenant
+   AND s.id <= coalesce(:after, '~')
+   AND (:session_id IS NULL OR s.id = :session_id)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL OR state = :status)
+   AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
 -- name: failed_sessions
 -- From the few lanes that have failed to their sessions: CROSS JOIN keeps this order.
 SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
@@ -95,6 +116,24 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
  CROSS JOIN outlast_session_list AS v ON v.sid = f.sid
  WHERE v.over IN ('', 'failed')
    AND (:tenant IS NULL OR v.tenant = :tenant)
+   AND (:before IS NULL OR v.id < :before)
+   AND (:agent IS NULL OR v.agent = :agent)
+   AND (:status IS NULL OR v.status = :status)
+   AND (:parent IS NULL OR v.parent = :parent)
+ ORDER BY v.id DESC
+ LIMIT :limit;
+
+-- name: failed_sessions_of_tenant
+SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
+       v.over, v.token, v.parent
+  FROM (SELECT DISTINCT l.sid
+          FROM outlast_lanes AS l
+         WHERE l.tenant = :tenant
+           AND l.failed_at > 0
+           AND l.failed_at >= :since
+           AND (:code IS NULL OR l.failure_code = :code)) AS f
+ CROSS JOIN outlast_session_list AS v ON v.sid = f.sid
+ WHERE v.over IN ('', 'failed')
    AND (:before IS NULL OR v.id < :before)
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
@@ -123,6 +162,27 @@ SELECT s.id, s.tenant, s.agent, l.lane,
  ORDER BY s.id DESC, l.lane
  LIMIT :limit;
 
+-- name: failed_lanes_of_tenant
+SELECT s.id, s.tenant, s.agent, l.lane,
+       iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait
+  FROM outlast_lanes AS l
+ CROSS JOIN outlast_sessions AS s ON s.sid = l.sid
+ WHERE l.tenant = :tenant
+   AND l.failed_at > 0
+   AND l.failed_at >= :since
+   AND (:code IS NULL OR l.failure_code = :code)
+   AND s.over IN ('', 'failed')
+   AND (:session_id IS NULL OR s.id = :session_id)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL OR state = :status)
+   AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
 -- name: open_lanes
 -- The first message of a lane without a turn is looked up only for those that are listed.
 SELECT s.id, s.tenant, l.lane, l.turn,
@@ -141,6 +201,33 @@ SELECT s.id, s.tenant, l.lane, l.turn,
    AND (l.turn <> '' OR l.queued)
    AND s.created_at >= :since
    AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL
+        OR :status = iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''),
+                         'queued', l.status))
+   AND (:wait IS NULL OR EXISTS (SELECT 1 FROM json_each(l.wait) AS w WHERE w.value = :wait))
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: open_lanes_of_tenant
+SELECT s.id, s.tenant, l.lane, l.turn,
+       iif(l.turn <> '', '',
+           coalesce((SELECT d.id
+                       FROM outlast_deliveries AS d
+                      WHERE d.key BETWEEN s.sid << 32 AND s.sid << 32 | 4294967295
+                        AND coalesce(d.lane, 'main') = l.lane
+                        AND d.state = 'queued'
+                        AND d.kind IN ('message', 'retry')
+                      ORDER BY d.key
+                      LIMIT 1), ''))
+  FROM outlast_sessions AS s
+  JOIN outlast_lanes AS l ON l.sid = s.sid
+ WHERE s.tenant = :tenant
+   AND s.id <= coalesce(:after, '~')
+   AND s.over = ''
+   AND (l.turn <> '' OR l.queued)
+   AND s.created_at >= :since
    AND (:agent IS NULL OR s.agent = :agent)
    AND (:status IS NULL
         OR :status = iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''),
@@ -189,6 +276,18 @@ SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.d
  WHERE q.state = 'open'
    AND q.rid > coalesce((SELECT rid FROM outlast_requests WHERE id = :after), 0)
    AND (:tenant IS NULL OR s.tenant = :tenant)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:kinds IS NULL OR q.kind IN (SELECT value FROM json_each(:kinds)))
+ ORDER BY q.rid
+ LIMIT :limit;
+
+-- name: open_requests_of_tenant
+SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.data
+  FROM outlast_requests AS q
+  JOIN outlast_sessions AS s ON s.sid = q.sid
+ WHERE q.tenant = :tenant
+   AND q.state = 'open'
+   AND q.rid > coalesce((SELECT rid FROM outlast_requests WHERE id = :after), 0)
    AND (:agent IS NULL OR s.agent = :agent)
    AND (:kinds IS NULL OR q.kind IN (SELECT value FROM json_each(:kinds)))
  ORDER BY q.rid

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.core.instant import EARLIEST, EPOCH, LATEST, date_of, milliseconds_at
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_any_stored_number_is_a_date(instant: int) -> None:
+    assert datetime.min.replace(tzinfo=UTC) <= date_of(instant) <= datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize("instant", [EARLIEST, 0, 1, LATEST])
+def test_an_instant_is_the_same_after_it_was_a_date(instant: int) -> None:
+    assert milliseconds_at(date_of(instant)) == instant
+
+
+def test_instants_count_from_the_epoch() -> None:
+    assert date_of(0) == EPOCH
