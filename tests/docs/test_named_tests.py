@@ -36,6 +36,6 @@ def test_every_test_that_a_page_names_is_there(page: str) -> None:
 def test_every_bound_has_a_test() -> None:
     text = (ROOT / "docs/reference/limits.md").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    rows = [line for line in lines if not line.startswith(("| what ", "| --- "))]
+    rows = [line for line in lines if not line.startswith(("| what | bound", "| --- "))]
     assert len(rows) > 40
     assert [row for row in rows if not CODE.search(row.rsplit("|", 2)[1])] == []
