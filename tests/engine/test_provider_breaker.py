@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scene import agent, at_standstill, log_of, running, the, until
+from msgspec.structs import replace
+from scene import FAST, agent, at_standstill, log_of, running, the, until
 
 from outlast import Agent, Limit, ModelOptions, Outlast, Result, Session
 from outlast.agents.model.client import ModelPiece, ModelRequest
 from outlast.core import breaker
 from outlast.core.breaker import Breaker
 from outlast.core.policy import HOUR
+from outlast.engine import maintenance
 from outlast.log.breaker import list_breakers
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, say
@@ -286,6 +288,56 @@ async def test_a_probe_that_is_cancelled_makes_way_for_the_next_in_line() -> Non
         others = [session for session in sessions if session.id != holder]
         results = await results_of(others)
         assert {result.output for result in results} == {"there"}
+
+
+async def overdue(app: Outlast) -> bool:
+    [known] = await list_breakers(app.store)
+    return known.is_overdue(app.store.clock.earliest())
+
+
+async def start_in_lane(app: Outlast, lane: str) -> Session[Any]:
+    session = await app.start("a", "hi", lane=lane)
+    await until(session, "provider.unavailable")
+    return session
+
+
+@pytest.mark.usefixtures("quick")
+async def test_lanes_in_line_behind_those_that_no_worker_takes_go_on(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "PERMIT_KEPT", 50)
+    monkeypatch.setattr(maintenance.StalePermitReaper, "interval", 0.05)
+    provider = FlakyProvider()
+    asking = agent(provider.reply, model_options=ONE_TRY)
+    async with running(asking, store=store) as app:
+        left = [await start_in_lane(app, "bulk") for _ in range(3)]
+        session = await start_in_lane(app, "main")
+        await until_true(lambda: in_line(app, 3))
+    provider.is_away = False
+    async with running(asking, store=store, settings=replace(FAST, lanes=("main",))) as app:
+        [result] = await results_of([await app.session(session.id)])
+        assert result.output == "there"
+        assert {(await (await app.session(each.id)).info()).status for each in left} == {"sleeping"}
+    async with running(asking, store=store) as app:
+        await all_answered(app, [await app.session(each.id) for each in left])
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_new_session_asks_itself_where_the_first_in_line_does_not(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "OVERDUE", 0)
+    monkeypatch.setattr(maintenance.StalePermitReaper, "interval", 3600.0)
+    provider = FlakyProvider()
+    asking = agent(provider.reply, model_options=ONE_TRY)
+    async with running(asking, store=store) as app:
+        await start_waiting(app, 5)
+        await until_true(lambda: in_line(app, 4))
+    provider.is_away = False
+    async with running(asking, store=store, settings=replace(FAST, resume=False)) as app:
+        await until_true(lambda: overdue(app))
+        for _ in range(3):
+            assert (await (await app.start("a", "hi")).wait()).output == "there"
 
 
 @pytest.mark.usefixtures("quick")

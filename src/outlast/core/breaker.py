@@ -21,6 +21,8 @@ OPENS_AT = 3
 """How many failures in a row open a breaker, of as many calls or of one that is given up for now:
 one call may fail by its own fault, and may be tried a few times first."""
 FIRST_PAUSE, LONGEST_PAUSE = 4 * SECOND, MINUTE
+OVERDUE = 10 * SECOND
+"""For so long after a pause the first in line may take to ask; perhaps no worker takes its lane."""
 
 LINE = "provider:"
 """The beginning of the names of the limits in whose lines calls wait for a provider."""
@@ -74,6 +76,10 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
     def is_paused(self, now: int) -> bool:
         """Say whether the first in line has to wait before it asks."""
         return self.group == 1 and self.next_at > now
+
+    def is_overdue(self, now: int) -> bool:
+        """Say whether nobody has asked although the pause is over."""
+        return self.state == "open" and now >= self.next_at + OVERDUE
 
     @property
     def bound(self) -> Bound:

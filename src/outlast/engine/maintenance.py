@@ -6,6 +6,7 @@ is asked of the store, so any number of workers may do it at once.
 
 from collections.abc import Callable
 
+from outlast.core.breaker import LINE
 from outlast.engine.lane_runner import LaneRunner
 from outlast.log_context import get_logger
 from outlast.store import Store
@@ -40,7 +41,9 @@ async def erase_orphans(store: Store) -> int:
 class StalePermitReaper:
     """Skips calls that were granted a permit but never claimed it.
 
-    Usually no worker serves their agent. A skipped call rejoins the queue when it asks again.
+    Usually no worker serves their agent. A skipped call rejoins the queue when it asks again. The
+    first in the line of a provider has its permit while that is left alone, so it may have been
+    granted by a worker that is gone, and whose lanes no other takes.
     """
 
     interval = 3.0
@@ -49,7 +52,7 @@ class StalePermitReaper:
         self._store = store
 
     async def run_once(self) -> int:
-        return await self._store.limit.skip_stale(PERMIT_KEPT)
+        return await self._store.limit.skip_stale(PERMIT_KEPT, LINE)
 
 
 class ArrivalPoller:

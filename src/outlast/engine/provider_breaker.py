@@ -100,14 +100,16 @@ class ProviderBreakers:
     ) -> ModelFailed | None:
         """Return how a call would fail that is not worth making: others have found that out.
 
-        A call that `has_others` to ask goes on with those instead of standing in line.
+        A call that `has_others` to ask goes on with those instead of standing in line. It asks
+        itself now and then; and so does any call, where the first in line does not.
         """
         if not self._known or provider is None or provider.name not in self._known:
             return None
         breaker = await self.look(provider)
         if breaker is None or breaker.state != "open":
             return None
-        if has_others and await self._take_probe(provider):
+        may_ask = has_others or breaker.is_overdue(self._store.clock.earliest())
+        if may_ask and await self._take_probe(provider):
             self._probes[provider.name] = session_id, call_id
             return None
         return ModelFailed(

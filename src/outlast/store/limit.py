@@ -41,6 +41,11 @@ class PermitInfo(Struct, frozen=True, gc=False, kw_only=True):
     ahead: int = 0
 
 
+def end_of_names(start: str) -> str:
+    """Return the first name behind all that begin so, in the order of their characters."""
+    return start[:-1] + chr(ord(start[-1]) + 1) if start else ""
+
+
 class LimitStore(Protocol):
     """The permits of all limits, and the queues for them."""
 
@@ -65,12 +70,14 @@ class LimitStore(Protocol):
         """
         ...
 
-    async def skip_stale(self, timeout: int) -> int:
+    async def skip_stale(self, timeout: int, line: str = "") -> int:
         """Skip waiting calls that could have a permit and do not ask for it; return how many.
 
         A call that could be granted its permit, or was told when to ask again, and has not asked
-        for more than `timeout` milliseconds leaves the queue until it asks again. Its lane is
-        made ready, and so are the lanes of the calls that can have a permit now.
+        for more than `timeout` milliseconds leaves the queue until it asks again. So does, under
+        limits whose names begin with `line`, a call that holds its permit while its lane has been
+        ready for as long, and has no owner. Its lane is made ready, and so are the lanes of the
+        calls that can have a permit now.
         """
         ...
 

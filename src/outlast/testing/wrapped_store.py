@@ -259,8 +259,8 @@ class WrappedLimit(Wrapper):
     async def resize(self, name: str, concurrency: int) -> int:
         return await self.inner.limit.resize(name, concurrency)
 
-    async def skip_stale(self, timeout: int) -> int:
-        return await self.inner.limit.skip_stale(timeout)
+    async def skip_stale(self, timeout: int, line: str = "") -> int:
+        return await self.inner.limit.skip_stale(timeout, line)
 
     async def permits(
         self, session_id: str | None = None, name: str | None = None, limit: int = 500

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from outlast.store import Permit, PermitInfo, PermitRequest, Refused
+from outlast.store.limit import end_of_names
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.pipeline import Row, Rows
 from outlast.stores.postgres.statement import Query, Statement
@@ -39,8 +40,9 @@ class PostgresLimit:
             parts.notifier.tell(dict.fromkeys(woken, True))
         return waiting
 
-    async def skip_stale(self, timeout: int) -> int:
-        parts, named = self._access.parts(), {"timeout": timeout}
+    async def skip_stale(self, timeout: int, line: str = "") -> int:
+        named = {"timeout": timeout, "line": line, "behind": end_of_names(line)}
+        parts = self._access.parts()
         if not await self._access.ask("has_overdue", named):
             return 0
         [(text,)] = await parts.ungrouped.ask(self._access.queries["skip_stale"].bind(named))

@@ -8,6 +8,7 @@ from functools import partial
 
 from outlast.core.limit import Bound, pay, start_at
 from outlast.store import Permit, PermitInfo, PermitRequest, Refused
+from outlast.store.limit import end_of_names
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import Database, to_json
 
@@ -28,10 +29,10 @@ class SqliteLimit:
         (waiting,) = await self._access.write(partial(resize, name=name, concurrency=concurrency))
         return int(waiting)
 
-    async def skip_stale(self, timeout: int) -> int:
-        if not await self._access.read(lambda db: find_overdue(db, timeout)):
+    async def skip_stale(self, timeout: int, line: str = "") -> int:
+        if not await self._access.read(lambda db: find_overdue(db, timeout, line)):
             return 0
-        (skipped,) = await self._access.write(partial(skip_stale, timeout=timeout))
+        (skipped,) = await self._access.write(partial(skip_stale, timeout=timeout, line=line))
         return int(skipped)
 
     async def permits(
@@ -151,14 +152,15 @@ def has_permit_to_come(db: Database, lid: int, frees: Sequence[str]) -> bool:
     )
 
 
-def find_overdue(db: Database, timeout: int) -> list[tuple[int, str, int, str]]:
+def find_overdue(db: Database, timeout: int, line: str) -> list[tuple[int, str, int, str]]:
     """Return calls that have not come for their places, with their limits, lanes and sessions."""
-    return db.all("overdue_permits", {"before": db.clock.now() - timeout})
+    before = db.clock.now() - timeout
+    return db.all("overdue_permits", {"before": before, "line": line, "behind": end_of_names(line)})
 
 
-def skip_stale(db: Database, timeout: int) -> int:
+def skip_stale(db: Database, timeout: int, line: str) -> int:
     """Take calls that do not ask for their permits out of the queue, and wake those behind them."""
-    overdue = find_overdue(db, timeout)
+    overdue = find_overdue(db, timeout, line)
     for pid, _, lid, session_id in overdue:
         db.run("skip_permit", {"pid": pid})
         wake(db, lid, session_id)

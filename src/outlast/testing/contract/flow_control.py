@@ -457,6 +457,34 @@ class FlowControlContract(StoreUnderTest):
         assert await store.limit.skip_stale(1000) == 1
         assert await ask_to_begin(store, third, rate) == GRANTED
 
+    async def test_who_holds_a_permit_in_a_lane_that_nobody_takes_is_passed_by_in_a_line(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        line, other = Bound("line:gpt", concurrency=1), Bound("lines", concurrency=1)
+        first, second, third = await start_some(store, clock, 3)
+        for bound in (other, line):
+            assert await ask_to_begin(store, first, bound, call_id=bound.name) == GRANTED
+            for claim in (second, third):
+                assert await ask_to_begin(store, claim, bound, call_id=bound.name) == WAITS
+        clock.advance(5000)
+        assert await store.limit.skip_stale(1000, "line:") == 0  # its worker is at it
+        due_at = clock.now() + 500
+        await write(store, park(first, ready_at=due_at))
+        await write(store, park(second, awaits_permit=True))
+        clock.advance(1500)
+        assert await store.limit.skip_stale(1000, "line:") == 0
+        clock.advance(1)
+        assert await store.limit.skip_stale(1000) == 0
+        assert await store.limit.skip_stale(1000, "line:") == 1
+
+        [again] = [
+            claim
+            for claim in await store.work.claim("w1", 10, held=places([third]))
+            if claim.session_id == second.session_id
+        ]
+        assert await ask_to_begin(store, again, line, call_id=line.name) == GRANTED
+        assert await ask_to_begin(store, again, other, call_id=other.name) == WAITS
+
     async def test_who_holds_and_who_waits_is_listed_in_order(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -210,8 +210,9 @@ class SimulatedConnection(WrappedStore):
         fault = self._fault_plan.first(["permit lost", "permit unacknowledged"])
         return await self._send(lambda: self.inner.limit.resize(name, concurrency), fault)
 
-    async def skip_stale(self, timeout: int) -> int:
-        return await self._send(lambda: self.inner.limit.skip_stale(timeout), self._read_fault())
+    async def skip_stale(self, timeout: int, line: str = "") -> int:
+        fault = self._read_fault()
+        return await self._send(lambda: self.inner.limit.skip_stale(timeout, line), fault)
 
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]

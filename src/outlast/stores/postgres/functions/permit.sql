@@ -342,10 +342,27 @@ BEGIN
 END
 $$;
 
+-- The calls that have been expected since before an instant; and in lines, under names from `line` up
+-- to `behind`, those that hold a permit in a lane that has been ready since then and has no owner.
+CREATE OR REPLACE FUNCTION outlast.overdue_permits(before bigint, line text, behind text)
+    RETURNS TABLE (name text, tenant text, sid bigint, lane text, pid bigint, since bigint)
+    LANGUAGE sql STABLE
+AS $$
+    SELECT p.name, p.tenant, p.sid, p.lane, p.pid, p.expected_at
+      FROM outlast.permits AS p
+     WHERE p.expected_at < before
+    UNION ALL
+    SELECT p.name, p.tenant, p.sid, p.lane, p.pid, l.ready_at
+      FROM outlast.permits AS p
+      JOIN outlast.lanes AS l ON l.tenant = p.tenant AND l.sid = p.sid AND l.lane = p.lane
+     WHERE p.name >= line COLLATE "C" AND p.name < behind COLLATE "C" AND p.held AND NOT p.absent
+       AND l.worker IS NULL AND l.ready_at < before
+$$;
+
 -- Skip the calls that have been expected for longer than `timeout`: they are in no queue until they
 -- ask again, for which their lanes are made ready, and other calls are woken in their place. Returns
 -- how many were skipped, and the sessions of all calls that were woken.
-CREATE OR REPLACE FUNCTION outlast.skip_stale(timeout bigint) RETURNS jsonb
+CREATE OR REPLACE FUNCTION outlast.skip_stale(timeout bigint, line text, behind text) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan = off
     SET enable_hashjoin = off
@@ -359,21 +376,23 @@ DECLARE
 BEGIN
     SELECT jsonb_agg(DISTINCT p.name) INTO names
       FROM (SELECT o.name
-              FROM outlast.permits AS o
-             WHERE o.expected_at < now - timeout
-             ORDER BY o.expected_at
+              FROM outlast.overdue_permits(now - timeout, line, behind) AS o
+             ORDER BY o.since
              LIMIT 100) AS p;
     IF names IS NULL THEN
         RETURN '[0, []]';
     END IF;
     PERFORM outlast.lock_limits(names, '[]');
     WITH
+        overdue AS MATERIALIZED (
+            SELECT p.tenant, p.sid, p.lane, p.pid
+              FROM outlast.overdue_permits(now - timeout, line, behind) AS p
+             WHERE names ? p.name
+        ),
         free AS (
             SELECT l.tenant, l.sid, l.lane
               FROM outlast.lanes AS l
-              JOIN (SELECT DISTINCT p.tenant, p.sid, p.lane
-                      FROM outlast.permits AS p
-                     WHERE p.expected_at < now - timeout AND names ? p.name) AS e
+              JOIN (SELECT DISTINCT o.tenant, o.sid, o.lane FROM overdue AS o) AS e
                 ON l.tenant = ANY (ARRAY[e.tenant]) AND l.sid = e.sid AND l.lane = e.lane
                FOR NO KEY UPDATE OF l SKIP LOCKED
         ),
@@ -385,10 +404,11 @@ BEGIN
         ),
         missed AS (
             UPDATE outlast.permits AS p
-               SET absent = true, expected_at = NULL
+               SET absent = true, held = false, expected_at = NULL
               FROM free AS f
+              JOIN overdue AS o ON o.tenant = f.tenant AND o.sid = f.sid AND o.lane = f.lane
              WHERE p.tenant = ANY (ARRAY[f.tenant]) AND p.sid = f.sid AND p.lane = f.lane
-               AND p.expected_at < now - timeout AND names ? p.name
+               AND p.pid = o.pid
             RETURNING p.tenant, p.sid
         )
     SELECT count(*), coalesce(jsonb_agg(DISTINCT s.id), '[]') INTO passed, woken

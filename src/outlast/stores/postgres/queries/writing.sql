@@ -23,12 +23,11 @@ SELECT outlast.lock_limits(:names, :commits);
 
 -- name: has_overdue
 SELECT 1
-  FROM outlast.permits
- WHERE expected_at < outlast.now_ms() - :timeout
+  FROM outlast.overdue_permits(outlast.now_ms() - :timeout, :line, :behind)
  LIMIT 1;
 
 -- name: skip_stale
-SELECT outlast.skip_stale(:timeout)::text;
+SELECT outlast.skip_stale(:timeout, :line, :behind)::text;
 
 -- name: resize_limit
 SELECT outlast.resize_limit(:name, :concurrency)::text;

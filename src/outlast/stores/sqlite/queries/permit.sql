@@ -99,16 +99,23 @@ SELECT DISTINCT p.lid, s.id
 UPDATE outlast_permits SET expected_at = :at WHERE pid = :pid AND expected_at IS NULL;
 
 -- name: overdue_permits
+-- Calls that have not come for their places; and in lines, under names from `line` up to `behind`,
+-- those that hold a permit in a lane that nobody takes.
 SELECT p.pid, p.name, p.lid, s.id
-  FROM outlast_permits AS p
+  FROM (SELECT pid, name, lid, expected_at FROM outlast_permits WHERE expected_at < :before
+        UNION ALL
+        SELECT h.pid, h.name, h.lid, l.ready_at
+          FROM outlast_permits AS h
+          JOIN outlast_lanes AS l ON l.lid = h.lid
+         WHERE h.name >= :line AND h.name < :behind AND h.held = 1
+           AND l.worker IS NULL AND l.ready_at < :before) AS p
   JOIN outlast_lanes AS l ON l.lid = p.lid
   JOIN outlast_sessions AS s ON s.sid = l.sid
- WHERE p.expected_at < :before
  ORDER BY p.expected_at
  LIMIT 100;
 
 -- name: skip_permit
-UPDATE outlast_permits SET absent = 1, expected_at = NULL WHERE pid = :pid;
+UPDATE outlast_permits SET absent = 1, held = 0, expected_at = NULL WHERE pid = :pid;
 
 -- name: wake_lane
 UPDATE outlast_lanes SET ready_at = min(coalesce(ready_at, :now), :now) WHERE lid = :lid;
