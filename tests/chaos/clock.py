@@ -1,6 +1,7 @@
-"""The wall clock of a run's workers, which is set while they work; the database's is another one.
+"""The wall clock of a run's workers, which is set while they work.
 
-On SQLite the machine's wall clock is the store's, and cannot be set for some processes alone.
+On PostgreSQL the database's is another one. On SQLite it is the store's, so it is set for all
+processes of the run.
 """
 
 from __future__ import annotations
@@ -27,6 +28,6 @@ class SetClock(Clock):
         new.replace(self._path)
 
 
-def clock_for(url: str, ledger: Path) -> Clock:
-    """Return the clock of a worker of this store."""
-    return SetClock(ledger) if url.startswith("postgres") else Clock()
+def users_clock(url: str, ledger: Path) -> Clock:
+    """Return the clock of those who only send and read: another machine's, unless it is a file."""
+    return Clock() if url.startswith("postgres") else SetClock(ledger)

@@ -1,7 +1,8 @@
 /* A disk that fails, for the files of one directory: preloaded into a process that uses them.
  *
  * DISK_UNDER is the directory, DISK_STATE a file whose first letter says what the disk does:
- * 'r' it is read-only, 'f' it is full, anything else: it works. DISK_SHADOW is a directory that
+ * 'r' it is read-only, 'f' it is full, 'g' it has no room for files that grow (as a full disk that
+ * is written to in place), anything else: it works. DISK_SHADOW is a directory that
  * holds what would be left after a power failure: what was written and then synced, nothing else.
  * A file is followed by its name; all of its descriptors are those of one process.
  */
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define MOST_FILES 64
@@ -58,6 +60,14 @@ static int fails(void)
 {
     char letter = state();
     errno = letter == 'r' ? EROFS : letter == 'f' ? ENOSPC : 0;
+    return errno != 0;
+}
+
+static int fails_at(int fd, off_t end)
+{
+    struct stat now;
+    if (state() != 'g') return fails();
+    errno = !fstat(fd, &now) && end > now.st_size ? ENOSPC : 0;
     return errno != 0;
 }
 
@@ -114,7 +124,7 @@ static ssize_t write_at(const char *real_name, int fd, const void *data, size_t 
     ssize_t (*real)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, real_name);
     const char *name = name_of(fd);
     if (!name) return real(fd, data, size, at);
-    if (fails()) return -1;
+    if (fails_at(fd, at + size)) return -1;
     char kept[256];
     snprintf(kept, sizeof kept, "%s", name);
     ssize_t written = real(fd, data, size, at);
@@ -130,6 +140,43 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
 ssize_t pwrite64(int fd, const void *data, size_t size, off_t at)
 {
     return write_at("pwrite64", fd, data, size, at);
+}
+
+/* What a server calls, whose disk is only ever full: nothing is kept in the shadow. */
+static ssize_t write_all_at(const char *real_name, int fd, const struct iovec *parts, int count, off_t at)
+{
+    ssize_t (*real)(int, const struct iovec *, int, off_t) = dlsym(RTLD_NEXT, real_name);
+    size_t size = 0;
+    for (int n = 0; n < count; n++) size += parts[n].iov_len;
+    if (name_of(fd) && fails_at(fd, at + size)) return -1;
+    return real(fd, parts, count, at);
+}
+
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at)
+{
+    return write_all_at("pwritev", fd, parts, count, at);
+}
+
+ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t at)
+{
+    return write_all_at("pwritev64", fd, parts, count, at);
+}
+
+static int allocate(const char *real_name, int fd, off_t from, off_t size)
+{
+    int (*real)(int, off_t, off_t) = dlsym(RTLD_NEXT, real_name);
+    if (name_of(fd) && fails_at(fd, from + size)) return errno;
+    return real(fd, from, size);
+}
+
+int posix_fallocate(int fd, off_t from, off_t size)
+{
+    return allocate("posix_fallocate", fd, from, size);
+}
+
+int posix_fallocate64(int fd, off_t from, off_t size)
+{
+    return allocate("posix_fallocate64", fd, from, size);
 }
 
 static int cut_to(const char *real_name, int fd, off_t size)

@@ -2,6 +2,7 @@
 
 The disk is `disk.c`, preloaded into the process that works; this needs a C compiler, which is why
 it is a part of `make chaos` and not of the tests. What a power failure leaves is what was synced.
+A PostgreSQL run has its tables on such a disk, too, which is full at times (`place.py`).
 """
 
 from __future__ import annotations
@@ -34,13 +35,19 @@ def compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc")
 
 
-async def run_disk(directory: Path, seed: int, rounds: int = ROUNDS) -> list[str]:
-    """Have the disk fail in every way; return what was found wrong."""
+async def build(directory: Path) -> Path:
+    """Compile the disk into a directory; return the library."""
     library = directory / "disk.so"
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE)]
-    build = await asyncio.create_subprocess_exec(*command, "-ldl")
-    if await build.wait():
-        return ["the disk could not be compiled"]
+    process = await asyncio.create_subprocess_exec(*command, "-ldl")
+    if await process.wait():
+        raise RuntimeError("the disk could not be compiled")
+    return library
+
+
+async def run_disk(directory: Path, seed: int, rounds: int = ROUNDS) -> list[str]:
+    """Have the disk fail in every way; return what was found wrong."""
+    library = await build(directory)
     chance = random.Random(seed)
     found: list[str] = []
     disk = Disk(directory, library)

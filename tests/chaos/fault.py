@@ -24,6 +24,7 @@ WEIGHTS = {
     "blip": 4,
     "blackhole": 2,
     "full": 1,
+    "disk": 2,
     "late": 3,
     "jump": 2,
     "lock": 2,
@@ -32,11 +33,15 @@ OUTAGES = {0.1: 4, 0.5: 4, 1.5: 3, 3.0: 3, 10.0: 2, 60.0: 1}
 """How long one worker is cut off, in seconds, and how often in proportion."""
 
 FULL_FOR = 1.0
+DISK_FULL_FOR = (0.5, 3.0)
 LATE = (0.3, 3.0)
 LATE_FOR = 5.0
 """By how much claims are answered late, and for how long, in seconds."""
 FURTHEST = 3_600_000
 """By how many milliseconds workers' clocks are set wrong at most."""
+BACK, FORWARD = 1_000, 60_000
+"""By how many milliseconds the clock is set at a time where it is the store's: what is ready waits
+for as long as it is set back."""
 PAUSE = (0.3, 1.5)
 AWAY = (0.2, 1.0)
 """Between two faults, and before a dead worker is replaced: from and to, in seconds."""
@@ -48,13 +53,17 @@ LOOK_EVERY = 0.05
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """One thing that went wrong, from when until when; `pid` is the worker it happened to."""
+    """One thing that went wrong, from when until when; `pid` is the worker it happened to.
+
+    `forward` is by how many milliseconds the store's clock was set forward.
+    """
 
     kind: str
     at: float
     until: float
     pid: int = 0
     detail: str = ""
+    forward: int = 0
 
 
 class Weather:
@@ -77,6 +86,7 @@ class Weather:
         self._outages = {s: weight for s, weight in OUTAGES.items() if s <= longest_outage}
         self._told = told
         self._aftermath: set[asyncio.Task[None]] = set()
+        self._ahead = 0
 
     async def blow(self, seconds: float) -> None:
         """Let things go wrong for a while, and for as long as it takes each kind to happen once."""
@@ -98,7 +108,7 @@ class Weather:
     def _kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
         of_workers = {"kill": self._kill, "stop": self._stop, "redeploy": self._redeploy}
         if isinstance(self._place, SqlitePlace):
-            return {**of_workers, "lock": self._lock}
+            return {**of_workers, "lock": self._lock, "jump": self._set_clock}
         return {
             **of_workers,
             "restart": self._restart,
@@ -107,6 +117,7 @@ class Weather:
             "blip": self._blip,
             "blackhole": self._blackhole,
             "full": self._full,
+            **({"disk": self._fill_disk} if self._place.has_disk else {}),
             "late": self._late,
             "jump": self._jump,
         }
@@ -218,14 +229,30 @@ class Weather:
         taken = await self._place.fill(FULL_FOR)
         self._note("full", at, detail=f"{taken} connections")
 
+    async def _fill_disk(self) -> None:
+        assert isinstance(self._place, PostgresPlace)
+        at = time.monotonic()
+        await self._place.fill_disk(self._chance.uniform(*DISK_FULL_FOR))
+        self._note("disk", at)
+
+    async def _set_clock(self) -> None:
+        """Set the store's clock, which is everybody's, forward or a little back."""
+        by, at = int(self._chance.uniform(-BACK, FORWARD)), time.monotonic()
+        self._ahead += by
+        SetClock(self._fleet.ledger).set(self._ahead)
+        self._note("jump", at, detail=f"by {by} ms", forward=max(0, by))
+
     async def _lock(self) -> None:
         assert isinstance(self._place, SqlitePlace)
         at = time.monotonic()
         await self._place.hold_the_lock(1.0)
         self._note("lock", at)
 
-    def _note(self, kind: str, at: float, *, pid: int = 0, detail: str = "") -> None:
-        fault = Fault(kind=kind, at=at, until=time.monotonic(), pid=pid, detail=detail)
+    def _note(
+        self, kind: str, at: float, *, pid: int = 0, detail: str = "", forward: int = 0
+    ) -> None:
+        until = time.monotonic()
+        fault = Fault(kind=kind, at=at, until=until, pid=pid, detail=detail, forward=forward)
         self.faults.append(fault)
         self._told(fault)
 

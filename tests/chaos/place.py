@@ -16,6 +16,7 @@ from postgres_proxy import Wire, through
 from postgres_server import SETTINGS, Server
 
 from chaos.agent import EFFECTS
+from chaos.disk import build, compiler
 from chaos.keeper import kept
 
 Rows = list[tuple[str, str]]
@@ -91,6 +92,8 @@ class PostgresPlace:
         self._server = server
         self._wires = wires
         self.url = server.url
+        self.has_disk = bool(server.environment)
+        """Whether its disk can be full."""
 
     async def route(self) -> tuple[str, Wire | None]:
         """Return where one worker finds the server, and the wire there, which is its own."""
@@ -110,6 +113,13 @@ class PostgresPlace:
                 count += 1
             await asyncio.sleep(seconds)
         return count
+
+    async def fill_disk(self, seconds: float) -> None:
+        """Have no room for a while: no table can grow."""
+        state = Path(self._server.environment["DISK_STATE"])
+        put(state, "g")
+        await asyncio.sleep(seconds)
+        put(state, "")
 
     def create_effects(self) -> None:
         with psycopg.connect(self.url) as connection:
@@ -168,6 +178,23 @@ class PostgresPlace:
             return cursor.rowcount
 
 
+def put(state: Path, letter: str) -> None:
+    """Say what the disk does from now on."""
+    state.write_text(letter)
+
+
+async def give_disk(server: Server) -> None:
+    """Have the server's tables on a disk that can be full; its log is on another one."""
+    server.place.chmod(0o755)  # its user is another one than that of the tests
+    library, state = await build(server.place), server.place / "disk"
+    state.touch(0o644)
+    server.environment = {
+        "LD_PRELOAD": str(library),
+        "DISK_UNDER": str(server.data / "base"),
+        "DISK_STATE": str(state),
+    }
+
+
 Place = SqlitePlace | PostgresPlace
 
 
@@ -180,6 +207,8 @@ async def opened(store: str, directory: Path) -> AsyncIterator[Place]:
     server = Server.in_new_directory("outlast-chaos-")
     async with kept(server):
         await asyncio.to_thread(server.create)
+        if compiler():
+            await give_disk(server)
         await asyncio.to_thread(server.start, DURABLE)
         async with AsyncExitStack() as wires:
             yield PostgresPlace(server, wires)

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from chaos.agent import porter
+from chaos.clock import users_clock
 from chaos.evidence import Evidence, Log
 from chaos.fault import Fault, Weather
 from chaos.fleet import Fleet
@@ -72,7 +73,13 @@ class Run:
         self._look = look
 
     async def run(self) -> Evidence:
-        app = Outlast([porter(self._ledger, self._place.url)], store=self._place.url, worker=None)
+        url = self._place.url
+        app = Outlast(
+            [porter(self._ledger, url)],
+            store=url,
+            worker=None,
+            clock=users_clock(url, self._ledger.path),
+        )
         fleet = Fleet(self._place, self._ledger.path, self._settings.lease)
         async with app, fleet:
             await asyncio.to_thread(self._place.create_effects)

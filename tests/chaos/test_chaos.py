@@ -12,6 +12,7 @@ import pytest
 
 from chaos import SEARCH_PATH, TESTS
 from chaos.agent import NAME, porter
+from chaos.disk import compiler
 from chaos.fleet import Fleet
 from chaos.ledger import Ledger, Mark
 from chaos.place import opened
@@ -22,10 +23,11 @@ from chaos.takeover import TIMEOUT, Blow, measure
 from outlast import Outlast
 
 KINDS = {
-    "sqlite": {"kill", "stop", "redeploy", "lock"},
+    "sqlite": {"kill", "stop", "redeploy", "lock", "jump"},
     "postgres": {
         *("kill", "stop", "redeploy", "restart", "crash", "cut"),
         *("blip", "blackhole", "full", "late", "jump"),
+        *(["disk"] if compiler() else []),
     },
 }
 STORES = tuple(KINDS)

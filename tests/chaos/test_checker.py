@@ -303,6 +303,29 @@ def test_a_worker_that_stood_still_may_lose_its_lane_and_finish_what_it_had_begu
     assert {name: found for name, found in check(evidence).items() if found} == {}
 
 
+def slept_for(seconds: float, *, forward: int) -> Evidence:
+    """Evidence of a nap of four seconds on SQLite, while the clock was set forward."""
+    evidence = clean()
+    evidence.store = "sqlite"
+    evidence.faults += (Fault(kind="jump", at=2.5, until=2.5, forward=forward),)
+    with_marks(what="woke", attempt=2, at=2.1 + seconds, key="4000")(evidence)
+    return evidence
+
+
+def test_a_timer_fires_as_much_earlier_as_the_stores_clock_was_set_forward() -> None:
+    assert list(check_time.timers_never_fire_early(slept_for(1.0, forward=3_001))) == []
+    assert len(list(check_time.timers_never_fire_early(slept_for(1.0, forward=2_900)))) == 1
+
+
+def test_a_clock_that_is_set_forward_by_more_than_leases_allow_may_cost_the_living_lanes() -> None:
+    for forward, is_excuse in ((3_000, True), (1_000, False)):
+        evidence = clean()
+        evidence.store = "sqlite"
+        evidence.faults = (Fault(kind="jump", at=5.0, until=5.0, forward=forward),)
+
+        assert (list(check_owner.the_living_keep_their_lanes(evidence)) == []) == is_excuse
+
+
 def test_a_call_that_was_stopped_gives_its_key_free_though_its_worker_dies_later() -> None:
     evidence = clean()
     begun = next(m for m in evidence.marks if m.call == "t0")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from chaos.agent import NAME
 from chaos.plan import draw_plan, write_plan
 from outlast import Outlast, Receipt, Request, Session
-from outlast.errors import RequestClosed, StoreUnavailable
+from outlast.errors import RequestClosed, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -47,11 +47,11 @@ class Diary:
         self.accepted.append(Accepted(*facts, what))
 
     async def insist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask for as long as the store is away."""
+        """Ask for as long as the store is away, or has no room."""
         while True:
             try:
                 return await ask()
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreFull):
                 self.tried_again += 1
                 await asyncio.sleep(PAUSE)
 

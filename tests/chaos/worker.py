@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos.agent import porter
-from chaos.clock import clock_for
+from chaos.clock import SetClock
 from chaos.ledger import Ledger
 from chaos.watched import WatchedStore
 from outlast import Agent, Outlast, WorkerSettings
-from outlast.errors import StoreUnavailable
+from outlast.errors import StoreFull, StoreUnavailable
 from outlast.stores.url import open_store
 
 READY = "at work"
@@ -42,14 +42,14 @@ Make = Callable[[Ledger, str], Agent[Any, Any]]
 
 
 async def open_app(url: str, ledger: Ledger, settings: WorkerSettings, make: Make) -> Outlast:
-    """Begin to work; a database that is away comes back."""
+    """Begin to work; a database that is away or full comes back."""
     while True:
-        clock = clock_for(url, ledger.path)
+        clock = SetClock(ledger.path)
         store = WatchedStore(open_store(url, clock), ledger)
         app = Outlast([make(ledger, url)], store=store, worker=settings, clock=clock)
         try:
             await app.open()
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreFull):
             await asyncio.sleep(PAUSE)
         else:
             return app

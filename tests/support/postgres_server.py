@@ -50,6 +50,8 @@ class Server:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.data = place / "data"
+        self.environment: Mapping[str, str] = {}
+        """Besides the one that there is, of the programs that are run from now on."""
 
     @classmethod
     def in_new_directory(cls, prefix: str, below: Path | None = None) -> Self:
@@ -139,6 +141,7 @@ class Server:
                 start_new_session=True,  # Ctrl-C is for the tests; they stop the server
                 user=UNPRIVILEGED if is_root() else None,
                 cwd="/",
+                env={**os.environ, **self.environment},
                 check=False,
             )
             if done.returncode:
