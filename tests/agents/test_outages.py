@@ -37,6 +37,12 @@ OUTAGES = {
     "asks for patience": SimulatedOutage("asks for patience", retry_after=200_000),
     "cuts streams": SimulatedOutage("cuts streams"),
 }
+SIZES = [
+    ("fails", 50, 20),
+    ("blocks", 10, 4),
+    ("asks for patience", 10, 4),
+    ("cuts streams", 10, 4),
+]
 PROBES_IN_TEN_MINUTES = 30
 """How often all lanes together call a provider that is known to be away for so long, at most."""
 
@@ -93,10 +99,7 @@ async def count_calls(session: Session[Any]) -> int:
 # Ten minutes
 
 
-@pytest.mark.parametrize(
-    ("kind", "tasks", "conversations"),
-    [("fails", 50, 20), ("blocks", 10, 4), ("asks for patience", 10, 4), ("cuts streams", 10, 4)],
-)
+@pytest.mark.parametrize(("kind", "tasks", "conversations"), SIZES)
 def test_ten_minutes_without_a_provider_cost_no_session_and_few_calls(
     kind: str, tasks: int, conversations: int
 ) -> None:
@@ -153,6 +156,42 @@ def test_after_a_day_turns_fail_with_the_providers_error_and_a_retry_goes_on() -
         assert [(await each.result()).output for each in again] == ["All is well."] * 2
         assert (await task.info()).over == "completed"
         for session in (task, talk):
+            assert [*await verify(app.store, session.id)] == []
+
+    live_through(story, writer)
+
+
+@pytest.mark.parametrize(("kind", "tasks", "conversations"), SIZES)
+def test_after_25_hours_all_sessions_are_retried_in_one_command_and_end_well(
+    kind: str, tasks: int, conversations: int
+) -> None:
+    async def story(app: Outlast, provider: SimulatedProvider) -> None:
+        provider.outage = OUTAGES[kind]
+        jobs = [
+            await app.start("writer", f"task {n}", mode="task", dispatch_id=f"task {n}")
+            for n in range(tasks)
+        ]
+        talks = [await app.start("writer", f"talk {n}") for n in range(conversations)]
+        await asyncio.sleep(20 * HOUR)
+        later = [await talk.send("and now?") for talk in talks]
+        await asyncio.sleep(5 * HOUR)
+        calls = sum([await count_calls(session) for session in (*jobs, *talks)])
+        assert calls <= tasks + conversations + 25 * 2 * 60  # one, and one more that has begun
+        # What was asked last can be retried; what failed before that was left behind.
+        failures = [(await each.result()).error for each in later]
+        [code] = {failure.code for failure in failures if failure}
+        assert {info.status for info in await app.sessions(failed=True)} == {"failed"}
+
+        provider.mend()
+        again = {"mode": "task", "dispatch_id": "task 0", "retry_failed": True}
+        assert (await app.start("writer", "task 0", **again)).id == jobs[0].id  # type: ignore[arg-type]
+        retried = await app.bulk.retry(code=code)
+        assert (retried.retried, retried.left) == (tasks + conversations - 1, 1)
+        results = [await session.wait() for session in (*jobs, *talks)]
+        assert {result.output for result in results} == {"All is well."}
+        assert {(await task.info()).over for task in jobs} == {"completed"}
+        assert not await app.sessions(failed=True)
+        for session in (*jobs, *talks):
             assert [*await verify(app.store, session.id)] == []
 
     live_through(story, writer)
