@@ -23,6 +23,7 @@ from outlast.cli.terminal import output
 from outlast.cli.terminal.log_format import JsonFormatter, TextFormatter
 from outlast.core.visible import UNSEEN
 from outlast.integration.channel.outgoing import compose
+from outlast.prompts import PromptTemplate, Section
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, calls, say
 
 HIDDEN = "".join(
@@ -62,9 +63,11 @@ def hostile(request: Any) -> ScriptedReply:
 
 
 def hostile_app(store: str) -> Outlast:
-    return Outlast(
-        [Agent("a", ScriptedModel(hostile), tools=[shell, fail])], store=store, worker=FAST
+    told = PromptTemplate([Section("told", HOSTILE)])
+    agent: Agent[Any, Any] = Agent(
+        "a", ScriptedModel(hostile), instructions=told, tools=[shell, fail]
     )
+    return Outlast([agent], store=store, worker=FAST)
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +138,28 @@ def test_a_command_shows_a_hostile_session_with_everything_visible(
     if not command.startswith("chat") or not which:  # a session at rest shows nothing anew
         check_shown(ended.stdout)
     assert "\x1b" not in ended.output
+
+
+OTHERS = [
+    "explain SESSION",
+    "explain SESSION --json",
+    "verify SESSION",
+    "milestones SESSION",
+    "prompt hostile:app a --session SESSION",
+    "sessions --failed",
+    "sessions --failed --json",
+    "lanes",
+    "providers",
+]
+
+
+@pytest.mark.parametrize("command", OTHERS)
+def test_no_other_command_prints_what_cannot_be_seen(run: Run, command: str) -> None:
+    for session in ids(run):
+        ended = run(*command.replace("SESSION", session).split())
+        assert ended.exit_code == 0, ended.output
+        assert set(UNSEEN.findall(ended.output)) <= {"\n"}
+        assert "ERROR forged\n" not in ended.output
 
 
 @pytest.mark.parametrize("args", [["requests", "--once"], ["requests", "--json"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -121,3 +122,53 @@ async def test_a_callback_that_was_given_out_takes_its_body_and_no_more_of_it() 
         refused = await caller.refused("POST", path, 413, content=b"x" * 1001)
         assert refused == "BODY_TOO_LARGE"
         await caller.ask("POST", path, 202, json={"paid": True})
+
+
+HEAD = (
+    b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+
+
+def chunks(size: int, number: int) -> bytes:
+    return (b"%x\r\n%b\r\n" % (size, b" " * size)) * number
+
+
+async def said(port: int, *pieces: bytes) -> bytes:
+    """Send bytes, each when something was said to those before, and return all that was said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    heard = b""
+    with suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            heard += await reader.read(4096)
+        heard += await reader.read()
+    writer.close()
+    return heard
+
+
+async def test_a_body_in_very_many_tiny_chunks_is_not_parsed_to_its_end() -> None:
+    body = b'{"agent": "teller", "message": "hi"}'
+    whole = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    async with scene() as bank, on_a_socket(bank.app, ServerSettings(port=0)) as (_, port):
+        refused = await said(port, HEAD + chunks(1, 1001))
+        taken = [
+            await said(port, HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + sent)
+            for sent in (chunks(1, 900) + whole, chunks(64, 2000) + whole)
+        ]
+
+    assert refused.startswith(b"HTTP/1.1 400 ")
+    assert [each.split()[1] for each in taken] == [b"202", b"202"]
+
+
+@pytest.mark.parametrize("garbage", [b"zz\r\n", b"\n" * 70_000, chunks(1, 3000)])
+async def test_garbage_behind_an_answer_ends_the_connection_and_leaves_nothing_in_the_log(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ServerSettings(port=0, require_key=True)
+    async with scene() as bank, on_a_socket(bank.app, settings) as (_, port):
+        heard = await said(port, HEAD, garbage)
+
+    assert heard.startswith(b"HTTP/1.1 401 ")
+    assert heard.count(b"HTTP/1.1") == 1
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

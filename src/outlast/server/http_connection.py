@@ -12,6 +12,7 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -26,6 +27,10 @@ RESERVE = 96
 """Descriptors that are kept for everything else: these, or a quarter if that is more."""
 FEWEST = 8
 SWEEP = 1.0
+MOST_OF_HEAD = 64 * 1024
+"""Bytes of a request's head that are held while the rest of it is awaited."""
+FREE_CHUNKS, SMALLEST = 1000, 32
+"""From so many chunks of a body on, they have so many bytes each on average."""
 
 
 def cap(settings: ServerSettings) -> int:
@@ -111,12 +116,43 @@ class ConnectionLimiter:
             self.sweep()
 
 
+class ChunkLimiter(h11.Connection):
+    """Parses requests, and refuses bodies that come in very many tiny chunks.
+
+    A chunk costs the same however small it is, and all that were received are parsed in one go: a
+    body of one byte per chunk would hold up all other callers.
+    """
+
+    def __init__(self, role: type[h11.CLIENT] | type[h11.SERVER], most_of_head: int) -> None:
+        super().__init__(role, most_of_head)
+        self._chunks = self._bytes = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += 1
+            self._bytes += len(event.data)
+            if self._chunks > FREE_CHUNKS and self._bytes < SMALLEST * self._chunks:
+                raise h11.RemoteProtocolError("the body comes in too many tiny chunks")
+        return event
+
+
 class HttpConnection(H11Protocol):
     """One connection, known to the limiter of its server."""
 
     def __init__(self, config: "UvicornConfig", **given: Any) -> None:
         super().__init__(config, **given)
         self._limiter = config.limiter
+        self.conn = ChunkLimiter(h11.SERVER, config.h11_max_incomplete_event_size or MOST_OF_HEAD)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request. Once an answer has begun, only the end can tell the caller."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
 
     @property
     def is_idle(self) -> bool:
