@@ -20,7 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from outlast import Agent, Outlast, WorkerSettings
 from outlast.agents.model.client import AnswerCutOff, ModelFailure, ModelRequest
-from outlast.agents.model.error import MEANINGS
+from outlast.agents.model.error import MEANINGS, hint_of
 from outlast.agents.model.pydantic_ai import AnswerFiltered, ProviderModel, finished
 from outlast.core.message import Text, UserMessage
 from outlast.core.view import View
@@ -276,6 +276,16 @@ def test_every_error_means_something(error: Exception, kind: str) -> None:
     assert failure.kind == kind
     assert failure.error.code
     assert failure.error.message
+
+
+def test_an_error_that_nobody_foresaw_is_named_by_its_type() -> None:
+    assert ProviderModel("test").classify(KeyError("k")).error.message == "KeyError: 'k'"
+    assert ProviderModel("test").classify(KeyError()).error.message == "KeyError"
+
+
+def test_of_everything_that_is_waited_for_it_is_said_what_mends_it() -> None:
+    awaited = {code for _, kind, code in MEANINGS if kind in ("transient", "blocked")}
+    assert {code for code in awaited if not hint_of(code, "openai:gpt-5.2")} == set()
 
 
 def test_an_error_of_httpx_itself_is_transient() -> None:

@@ -71,6 +71,7 @@ HINTS: Mapping[str, str] = {
     "PROVIDER_FAILED": PASSES,
     "MODEL_TIMEOUT": PASSES,
     "ANSWER_CUT_OFF": PASSES,
+    "ANSWER_UNREADABLE": PASSES,
 }
 KEYS: Mapping[str, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -117,7 +118,10 @@ def classify(error: Exception, secrets: Iterable[str] = ()) -> ModelFailure:
     if isinstance(error, ExceptionGroup):
         return mildest([classify(each, secrets) for each in error.exceptions])
     kind, code = meaning(error)
-    message = redact(in_words(error), secrets)
+    said = in_words(error)
+    if code == UNFORESEEN[1] and said != type(error).__name__:
+        said = f"{type(error).__name__}: {said}"  # nobody else says what it is
+    message = redact(said, secrets)
     return ModelFailure(kind, Failure(code, message), wait_of(error) if kind == "transient" else 0)
 
 
