@@ -246,6 +246,14 @@ class OwnershipContract(StoreUnderTest):
         assert len(await store.work.claim("w2", 10)) == 2
         assert (await write_in_vain(store, commit(claim, delta()))).reason == "lease_lost"
 
+    async def test_a_worker_that_was_struck_off_is_given_nothing(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        lease = await enlist(store, clock)
+        await admit(store, new_session(clock))
+        lease.release()
+        assert await store.work.claim("w1", 10) == []
+
     async def test_a_renewed_lease_keeps_its_lanes(self, store: Store, clock: ManualClock) -> None:
         lease = await enlist(store, clock)
         await enlist(store, clock, "w2", lease=10 * LEASE)
@@ -278,7 +286,7 @@ class OwnershipContract(StoreUnderTest):
         lease = await enlist(store, clock)
         taken = await start_and_claim(store, clock)
         kept = await start_and_claim(store, clock, held=[taken])
-        clock.advance(LEASE + 1)
+        clock.advance(LEASE)  # from this very instant on
         await enlist(store, clock, "w2", lease=10 * LEASE)
         assert places(await store.work.claim("w2", 1)) == places([taken])
 
