@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -16,11 +17,14 @@ from remote_scene import boss, until
 from webhook_receiver import Post, Receiver, Reply
 
 from outlast import Outlast, Session
+from outlast.client.decode import decode
 from outlast.client.session import NOT_AT_ONCE
-from outlast.core.event import encode
+from outlast.core.event import Event, encode
 from outlast.errors import InvalidServerAnswer
 from outlast.integration.remote import limit
 from outlast.integration.remote.limit import MAX_REQUESTS, is_web_address
+from outlast.session import merged_events
+from outlast.session.merged_events import ChildSession, child_of
 
 INSTANT = "2099-01-31T12:00:00.000Z"
 RECEIPT = {"session_id": "ses_1", "delivery_id": "dlv_1", "lane": "main", "offset": 2}
@@ -268,6 +272,92 @@ async def test_a_kind_that_is_not_known_is_not_relayed(kind: str) -> None:
 )
 def test_only_addresses_of_the_web_are_relayed(url: str, is_good: bool) -> None:
     assert is_web_address(url) == is_good
+
+
+# Its events, which are read between those of its caller
+
+
+def told(offset: int, kind: str, /, **data: Any) -> bytes:
+    event = {"offset": offset, "type": kind, "at": INSTANT, "lane": "main", "version": 1}
+    return json.dumps({**event, "data": data}).encode() + b"\n"
+
+
+async def events_beside(*lines: bytes) -> list[Event]:
+    """Return the events of a session whose remote agent's server streams these lines."""
+    async with asking(EvilServer(Reply(body=session()), stream_of(*lines))) as asked:
+        async for event in asked.events():
+            if event.type == "session.waiting":
+                break
+        async with asyncio.timeout(60):
+            return [e async for e in asked.events(follow=False, children=True)]
+
+
+EVENTS_OF_IT = {
+    "a call of nothing": told(1, "subagent.called"),
+    "a call of a number": told(1, "subagent.called", child=7),
+    "an address that is a script": required(url="javascript:alert(1)").replace(b"3,", b"1,", 1),
+    "a type that forges a line": told(1, "x\n2026-01-01T00:00:00.000Z ERROR forged"),
+    "a time before all dates": told(1, "turn.started").replace(b"2099", b"0001"),
+    "a number of 40 digits": told(1, "turn.started", cents=10**40),
+}
+
+
+@pytest.mark.parametrize("name", EVENTS_OF_IT)
+async def test_no_event_of_a_server_stops_who_reads_its_caller(name: str) -> None:
+    found = await events_beside(EVENTS_OF_IT[name], told(2, "turn.started", message="hi"))
+    ours = [event.type for event in found if not event.path]
+    assert ours[-1] == "session.waiting"
+    assert not [e for e in found if e.type == "authorization.required" or "\n" in e.type]
+
+
+class ListedEvents:
+    """The sessions of one place, each with its events."""
+
+    def __init__(self, place: str, events: dict[str, list[Event]]) -> None:
+        self.place, self.is_remote = place, bool(place)
+        self.elsewhere: ListedEvents | None = None
+        self._events = events
+
+    async def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
+        for event in self._events[session_id]:
+            if event.offset > int(after):
+                yield event
+
+    async def child(self, session_id: str, event: Event) -> ChildSession | None:
+        if found := child_of(event):
+            return ChildSession(found, self)
+        known = event.type == "subagent.started" and self.elsewhere is not None
+        return ChildSession("ses_remote", self.elsewhere) if known else None
+
+
+async def test_a_server_that_names_a_session_of_ours_does_not_take_its_place() -> None:
+    called = told(1, "subagent.called", child="ses_2")
+    started, said = told(1, "subagent.started"), told(2, "turn.completed", text="ours")
+    forged = told(1, "turn.completed", text="forged")
+    there = {"ses_remote": [called], "ses_2": [forged]}
+    here = {"ses_1": [started, called.replace(b"1,", b"2,", 1)], "ses_2": [said]}
+    ours, theirs = (
+        ListedEvents(
+            place, {name: [decode(e, Event) for e in events] for name, events in of.items()}
+        )
+        for place, of in (("", here), ("https://evil.example", there))
+    )
+    ours.elsewhere = theirs
+
+    merged = merged_events.MergedEvents(ours, follow=False)
+    found = {(e.path, e.data.get("text")) async for e in merged.read("ses_1", 0)}
+
+    assert (("ses_2",), "ours") in found
+    assert (("ses_remote", "ses_2"), "forged") in found
+
+
+async def test_a_server_that_names_very_many_sessions_is_asked_for_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merged_events, "MOST_REMOTE", 5)
+    lines = [told(n, "subagent.called", child=f"ses_{n}x") for n in range(1, 50)]
+    found = await events_beside(*lines)
+    assert len({event.path for event in found if event.path}) <= 5 + 1
 
 
 # The client itself

@@ -60,6 +60,11 @@ class AgentHost(ContactableServer, Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def place(self) -> str:
+        """The server; sessions of two of them may have the same id."""
+        ...
+
     def ref(self) -> AgentRef:
         """Return the reference by which tools of the app ask it."""
         ...

@@ -395,6 +395,7 @@ class ServerSource:
     """
 
     is_remote = False
+    place = ""
 
     def __init__(self, events_of: EventsOf) -> None:
         self._events_of = events_of

@@ -18,6 +18,7 @@ from outlast.agents.agent import Agent
 from outlast.agents.registry import find_remote
 from outlast.agents.subagent import AgentHost
 from outlast.core.event import Event
+from outlast.core.name import is_id
 from outlast.errors import OutlastError, ServerUnavailable, UnknownSession
 from outlast.log_context import get_logger
 from outlast.store import Store
@@ -27,6 +28,8 @@ log = get_logger("outlast")
 QUEUE_SIZE = 100
 POLL = 1.0
 """Seconds after which a session that rests is read again while its caller goes on."""
+MOST_REMOTE = 1000
+"""Sessions of one server that are read at once: it may name any number."""
 OVER = ("session.completed", "session.failed", "session.ended")
 
 EventsOf = Callable[[str, int | str], AsyncIterator[Event]]
@@ -34,10 +37,16 @@ EventsOf = Callable[[str, int | str], AsyncIterator[Event]]
 
 
 class EventSource(Protocol):
-    """`is_remote`: it can be out of reach while all is well in this app."""
+    """`is_remote`: it can be out of reach while all is well in this app, and is not trusted.
+
+    `place` tells its sessions from those of other sources, which may have the same ids.
+    """
 
     @property
     def is_remote(self) -> bool: ...
+
+    @property
+    def place(self) -> str: ...
 
     def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
         """Yield the events of a session after a cursor."""
@@ -58,13 +67,15 @@ class ChildSession(Struct, frozen=True):
 def child_of(event: Event) -> str:
     """Return the child in the same store that an event says was started; empty if it does not."""
     is_local = event.type == "subagent.called" and not event.data.get("url")
-    return str(event.data["child"]) if is_local else ""
+    child = event.data.get("child")
+    return str(child) if is_local and is_id(child) else ""
 
 
 class LocalSource:
     """The app's own store."""
 
     is_remote = False
+    place = ""
 
     def __init__(
         self,
@@ -102,6 +113,7 @@ class RemoteSource:
     def __init__(self, remote: AgentHost, follow: bool) -> None:
         self._remote = remote
         self._follow = follow
+        self.place = remote.place
 
     def events(self, session_id: str, after: int | str) -> AsyncIterator[Event]:
         return self._remote.events(session_id, after, follow=self._follow)
@@ -131,6 +143,10 @@ class MergedReader:
         return self.task is not None and not self.task.done()
 
 
+def key_of(child: ChildSession) -> tuple[str, str]:
+    return child.source.place, child.session_id
+
+
 class MergedEvents:
     """Reads sessions at once: each in its own order, a child not before it was called."""
 
@@ -138,12 +154,12 @@ class MergedEvents:
         self._source = source
         self._follows = follow
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUE_SIZE)
-        self._readers: dict[str, MergedReader] = {}
+        self._readers: dict[tuple[str, str], MergedReader] = {}
 
     async def read(self, session_id: str, after: int | str) -> AsyncGenerator[Event, None]:
         """Yield all events after a cursor, and all of the sessions that were called since."""
         first = ChildSession(session_id, self._source)
-        self._readers[session_id] = MergedReader(first, None, after)
+        self._readers[key_of(first)] = MergedReader(first, None, after)
         try:
             is_new = True
             while is_new:
@@ -217,9 +233,19 @@ class MergedEvents:
         reader.is_over = reader.is_over or event.type in OVER
         await self._queue.put(replace(event, session_id=session_id, path=reader.path[1:]))
         child = await reader.source.child(session_id, event)
-        if child and child.session_id not in self._readers:
-            self._readers[child.session_id] = found = MergedReader(child, reader)
+        if child and key_of(child) not in self._readers and not self._is_too_much(child):
+            self._readers[key_of(child)] = found = MergedReader(child, reader)
             self._begin(found)
+
+    def _is_too_much(self, child: ChildSession) -> bool:
+        """Whether a server has named so many sessions that no more of it are read."""
+        if not child.source.is_remote:
+            return False
+        known = sum(place == child.source.place for place, _ in self._readers)
+        if known == MOST_REMOTE:
+            extra = {"remote": child.session_id, "most": MOST_REMOTE}
+            log.warning("a remote session is not read: there are too many", extra=extra)
+        return known >= MOST_REMOTE
 
     def _raise_failures(self) -> None:
         for reader in self._readers.values():

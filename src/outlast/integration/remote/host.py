@@ -33,6 +33,10 @@ class RemoteHost:
         self._key = (token or "").encode()
         self._output_type = output_type
 
+    @property
+    def place(self) -> str:
+        return self.peer.url
+
     def __repr__(self) -> str:
         return f"RemoteHost({self.name!r})"
 

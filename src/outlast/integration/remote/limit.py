@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from outlast.core.event import Event
 from outlast.core.instant import EPOCH
 from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.name import check_id
@@ -162,6 +163,15 @@ def check_relayed(number: int) -> None:
             f"the remote agent has asked more than {MAX_RELAYED:,} times, the most that is relayed"
             " for a call"
         )
+
+
+def check_event(event: Event) -> None:
+    """Refuse an event that not every surface here can show."""
+    check_names(*filter(None, (event.type, event.lane, event.turn, event.call_id)))
+    check_instant(event.at)
+    check_json(f"an event {event.type}", event.data)
+    if event.type == "authorization.required":
+        sign_in_of(event.data)
 
 
 def check_events(number: int) -> None:

@@ -34,6 +34,7 @@ from outlast.integration.remote.limit import (
     MAX_ANSWER,
     MAX_REASON,
     check_end,
+    check_event,
     check_events,
     check_number,
     check_relayed,
@@ -216,8 +217,14 @@ class Peer:
     async def events(
         self, session_id: str, after: int | str, *, follow: bool
     ) -> AsyncIterator[Event]:
+        """Yield the events of a session, as far as they may be shown."""
+        number = 0
         async with self._client() as client:
             async for event in client.session(session_id).events(after, follow=follow):
+                number += 1
+                check_event(event)
+                if not follow:  # else it has no end by itself
+                    check_events(number)
                 yield event
 
 
