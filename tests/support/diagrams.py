@@ -150,6 +150,10 @@ STATES = {
     "settle": State("settles deliveries", (a.SettleDeliveries,)),
     "closing": State("ends the session", (a.CompleteSession, a.FailSession)),
 }
+PASSED = ("change", "settle")
+"""States that a lane passes on its way from one that is drawn to the next."""
+ENDINGS = ("model", "rules")
+"""The states from which a turn ends by itself; by a cancel or a failure it ends from any."""
 IN_A_TURN = ("model", "tools", "rules", "ask", "take", "waiting")
 BY_ACTION = {
     kind: name for name, state in STATES.items() for kind in state.actions if kind is not Park
@@ -170,6 +174,7 @@ class WalkedLane(Simulation):
     def __init__(self, seed: int, seen: Counter[tuple[str, str, str]]) -> None:
         super().__init__(seed)
         self._seen = seen
+        self._left: tuple[str, str] | None = None
 
     def work(self) -> AnyAction:
         before, in_turn = self.next_action(), self.lane.turn is not None
@@ -184,8 +189,11 @@ class WalkedLane(Simulation):
         before, count = self.next_action(), len(self.entries)
         super().arrive()
         for entry in self.entries[count:]:
+            why = arrival_of(entry.record)
             if isinstance(before, Park):
-                self._note(before, arrival_of(entry.record))
+                self._note(before, why)
+            elif self._left and self._left[1] and why == "message":  # it goes on with that
+                self._left = (self._left[0], why)
 
     def pass_time(self) -> None:
         before = self.next_action()
@@ -200,8 +208,14 @@ class WalkedLane(Simulation):
 
     def _note(self, before: AnyAction, why: str) -> None:
         start, end = state_of(before), state_of(self.next_action())
-        if start != end:
-            self._seen[start, why, end] += 1
+        if start in PASSED:
+            if self._left is None or why == "crash":
+                return
+            start, why = self._left
+        self._left = (start, why) if end in PASSED else None
+        if start == end or end in PASSED or (end == "ending" and start not in ENDINGS):
+            return
+        self._seen[start, why, end] += 1
 
 
 def arrival_of(record: AnyRecord) -> str:
@@ -224,7 +238,7 @@ def walk() -> Counter[tuple[str, str, str]]:
 def draw_states() -> str:
     steps = {step for step, count in walk().items() if count >= OFTEN}
     lines = ["%% states: drawn by `make diagrams`", "flowchart TB"]
-    lines += [node(name) for name in STATES if name not in IN_A_TURN]
+    lines += [node(name) for name in STATES if name not in (*IN_A_TURN, *PASSED)]
     lines.append('  subgraph turn["a turn is open"]')
     lines += [f"  {node(name)}" for name in IN_A_TURN]
     lines.append("  end")

@@ -336,12 +336,12 @@ class Simulation:
         if self.choose([True, True, False]):
             texts = ["go on", "", "go on"]
             said = tuple(FeedbackSaid(name, self.choose(texts)) for name in action.due)
-            self._record(action, FeedbackCollected(said))
+            self._record(action, FeedbackCollected(action.turn, action.step, said))
 
     def _check_completion(self, action: CheckCompletion) -> None:
         if self.choose([True, True, False]):
             reasons = self.choose([{}, {"built": "nothing was built"}])
-            self._record(action, CompletionChecked(("built",), reasons))
+            self._record(action, CompletionChecked(action.turn, action.step, ("built",), reasons))
 
     # Models
 

@@ -59,7 +59,7 @@ from outlast.core.message import Text
 from outlast.core.outcome import opening, outcome
 from outlast.core.policy import HOUR, SECOND, FeedbackTrigger, Policy, ToolPolicy
 from outlast.core.record import Failure
-from outlast.core.result import TurnStopped
+from outlast.core.result import CompletionChecked, FeedbackCollected, FeedbackSaid, TurnStopped
 
 RECOVERY = Path(__file__).parents[2] / "docs" / "explanation" / "recovery.md"
 
@@ -448,6 +448,18 @@ def test_feedback_is_due_by_calls_of_the_lane_and_by_the_time_of_the_turn() -> N
     assert isinstance(next_of(log, by_calls), GiveFeedback)
     assert isinstance(next_of(log, by_time, now=1099), CallModel)
     assert isinstance(next_of(log, by_time, now=1100), GiveFeedback)
+
+
+def test_rules_that_looked_at_a_step_before_write_nothing_down() -> None:
+    """A clock that is set back while they look makes them due no longer: the model is asked."""
+    log = Log(message(), *turn_begins(at=0), *wants("find"), starts(C1))
+    log.add(returns(C1), *step_begins(2))
+    action = next_of(log, now=499)
+    late = FeedbackCollected("t1", 1, (FeedbackSaid("hurry", "go on"),))
+    checked = CompletionChecked("t1", 1, ("tests",), {})
+
+    assert list(outcome(log.lane, action, late, Policy(), 499)) == []
+    assert list(outcome(log.lane, action, checked, Policy(), 499)) == []
 
 
 def test_a_typed_answer_is_no_call_that_feedback_counts() -> None:

@@ -191,7 +191,7 @@ def size_of_value(data: bytes) -> int:
     """Return how large a compressed value is, of which the first 18 bytes are given at least."""
     try:
         return max(len(data), zstandard.frame_content_size(data))
-    except zstandard.ZstdError:  # whoever unpacks it says what is wrong with it
+    except zstandard.ZstdError:  # unpacking it says what is wrong with it
         return len(data)
 
 

@@ -1,4 +1,4 @@
-"""What comes next for a lane, given everything that has happened to it.
+"""Decides what comes next for a lane, given everything that has happened to it.
 
 Owns every decision about a turn. Refuses to know clocks, databases and models: the time is an
 argument. Recovery is not a mode: after a crash the same questions are asked of the same log. The

@@ -258,12 +258,23 @@ def _outcome(
             return model_failed(lane, turn, result, policy, now)
         case TurnStopped():
             return stopped(lane, turn, action, result, policy, now)
+        case FeedbackCollected() | CompletionChecked() if is_stale(turn, result):
+            return ()
         case FeedbackCollected():
             return feedback_collected(turn, result, now)
         case CompletionChecked():
             return [completion_checked(turn, result)]
         case _:
             return tool_ended(lane, turn.calls[result.call_id], result, policy, now)
+
+
+def is_stale(turn: Turn, result: FeedbackCollected | CompletionChecked) -> bool:
+    """Say whether rules looked at a step that is over.
+
+    Which rules are due is a matter of time, too: where the clock is set back while they look, the
+    model may be asked without them.
+    """
+    return (result.turn, result.step) != (turn.id, turn.step)
 
 
 def answered(

@@ -88,7 +88,7 @@ class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit
 class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     """Where it was not a `parent` here that started it, `depth` counts those above elsewhere.
 
-    `tags` are by what whoever started it will look for it, in the order of their names.
+    Its starter chose `tags` to find it by; they are in the order of their names.
     """
 
     agent: str
@@ -142,7 +142,7 @@ class SessionRekeyed(Record, frozen=True, kw_only=True, tag="session.rekeyed"):
 class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
     """A delivery was taken up. `retries` names the failed turn that this one tries again.
 
-    `traceparent` is the delivery's: whoever adds the turn's span has it at hand.
+    `traceparent` is the delivery's: the code that adds the turn's span has it at hand.
     """
 
     turn: str
@@ -511,7 +511,7 @@ class CompletionRefused(Record, frozen=True, kw_only=True, tag="completion.refus
 
 
 class MilestoneReached(Record, frozen=True, kw_only=True, tag="milestone.reached"):
-    """What this call came to is progress worth keeping: the lane's milestone of that `number`.
+    """A call's outcome is progress worth keeping: the lane's milestone of that `number`.
 
     The place of this record is its snapshot: the session's state is what all slices come to up to
     here. `title` says what it is about, where that is known. Calls and time until the next one are

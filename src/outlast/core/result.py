@@ -116,7 +116,7 @@ NOTHING = BufferedEffects()
 
 
 class PossibleMilestone(Struct, frozen=True, gc=False):
-    """What says of a call that has returned whether it is a milestone, and what that is about.
+    """Says of a call that has returned whether it is a milestone, and what that is about.
 
     It is asked when the outcome is written down, perhaps more than once, with the calls and the
     seconds since the last milestone, and never fails.
@@ -278,14 +278,18 @@ class FeedbackSaid(Struct, frozen=True, gc=False):
 
 
 class FeedbackCollected(Struct, frozen=True, gc=False):
-    """The sentences of the feedback providers that were due."""
+    """The sentences of the feedback providers that were due at the end of a step."""
 
+    turn: str
+    step: int
     said: tuple[FeedbackSaid, ...]
 
 
 class CompletionChecked(Struct, frozen=True, gc=False):
     """The verdict of the `checkers` on the end of a turn; `reasons` are of those that refuse it."""
 
+    turn: str
+    step: int
     checkers: tuple[str, ...]
     reasons: dict[str, str]
 

@@ -16,7 +16,7 @@ from outlast.core.policy import FeedbackTrigger, Policy
 from outlast.core.record import AnyRecord, Failure
 from outlast.core.result import CompletionChecked, FeedbackCollected
 
-# What comes next
+# Which rules are due
 
 
 def due_feedback(lane: Lane, turn: Turn, policy: Policy, now: int) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def made_of(change: StateChangeRequested, slices: Slices) -> list[StateRecord]:
 
 
 def _written(change: StateChangeRequested, op: str, *, log: bool = False) -> StateChanged:
-    """Return the values of a change as a record; whoever asks has them all in one version."""
+    """Return the values of a change as a record; they were all asked for in one version."""
     return StateChanged(
         slice=change.slice,
         op=op,

@@ -183,7 +183,7 @@ class ProviderBreakers:
         """Let one call ask a provider whose pause is over, though it stands in no line.
 
         Lanes that go on with another model do not wait for this one: in its line there may be
-        nobody who would find out that it answers again.
+        no call that would find out that it answers again.
         """
         known, now = await self._read(provider), self._store.clock.earliest()
         if known.breaker is None:
@@ -221,7 +221,7 @@ class ProviderBreakers:
             known = await self._read(provider)
 
     async def _answered(self, provider: Provider, *, probes: bool, proven: bool) -> None:
-        """Let more through where a provider answers again, and all when nobody waits any more."""
+        """Let more through where a provider answers again, and all when no call waits any more."""
         name = provider.name
         known = self._known.get(name)
         if known is None or known.breaker is None or not (known.breaker.is_open or probes):

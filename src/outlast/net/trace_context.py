@@ -1,4 +1,4 @@
-"""The W3C trace context of whoever asks for something: which span of which trace it came from.
+"""The W3C trace context of a caller: which span of which trace a request came from.
 
 Owns its text form, `traceparent`, and what the current one is: that of OpenTelemetry's current
 span, or that of the HTTP request being answered. Spans are made in `integration/telemetry`; this

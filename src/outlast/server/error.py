@@ -1,7 +1,7 @@
 """Errors over HTTP: a status, and one shape of body for every error.
 
-Chooses statuses; knows no route. What a store says about itself stays in the log: whoever is
-outside is told only whether to try again.
+Chooses statuses; knows no route. What a store says about itself stays in the log: callers
+are told only whether to try again.
 """
 
 from collections.abc import Iterable, Mapping

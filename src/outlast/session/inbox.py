@@ -37,7 +37,7 @@ STATE = "state"
 """The kind of a delivery that changes state."""
 
 Arrival = r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested
-"""What comes from outside for a session that exists."""
+"""A record that comes from outside for a session that exists."""
 
 
 def kind_of(record: Arrival) -> str:

@@ -35,7 +35,10 @@ SendChange = Callable[[StateChangeRequested, str | None], Awaitable["Receipt[Any
 
 
 class SliceChanges(Generic[T]):
-    """What can be done to one slice from outside. A receipt's `result()` waits until it is done."""
+    """The changes of one slice that can be asked for from outside.
+
+    A receipt's `result()` waits until the change is done.
+    """
 
     def __init__(self, kept_as: SliceType[T], send: SendChange) -> None:
         self._type = kept_as
@@ -63,7 +66,7 @@ class SliceChanges(Generic[T]):
 
 
 class SessionChanges:
-    """What can be done to all of a session's state from outside."""
+    """The changes of all of a session's state that can be asked for from outside."""
 
     def __init__(self, send: SendChange) -> None:
         self._send = send

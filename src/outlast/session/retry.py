@@ -1,4 +1,4 @@
-"""One retry per failed turn, whoever asks for it and however often.
+"""One retry per failed turn, however often it is asked for, and from wherever.
 
 Owns what makes a retry safe to ask for again: its dispatch is named after the turn that failed.
 Used by bulk retries (`bulk.py`) and by messages that are sent again with `retry_failed`
@@ -15,7 +15,7 @@ from outlast.session.inbox import Inbox
 from outlast.store import AdmissionReceipt, DeliveryInfo, LaneInfo, Store
 
 RETRY = "0" * 32
-"""The fingerprint of all retries: the same turn is the same retry, whoever asks for it."""
+"""The fingerprint of all retries: all who ask for a retry of a turn get the same one."""
 
 
 class AcceptedMessage(Protocol):

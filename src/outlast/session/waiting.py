@@ -1,4 +1,4 @@
-"""What a session waits for, as one answer, when it rests, and how a process that waits is told.
+"""The wait of a session as one answer, when it rests, and how a process that waits is told.
 
 Reads the folds of a session's lanes and of its children's. Knows nothing of surfaces: the handle,
 the server and the client ask, and `OutageNotices` writes what they hear to the log of the process.
@@ -37,7 +37,7 @@ WaitKind = Literal[
 """The kinds of waits, in the words of `session.waiting`; `worker`: one that takes the lane up."""
 
 KINDS: tuple[WaitKind, ...] = get_args(WaitKind)
-"""Of several, the first is told: what somebody can do something about, then what ends by itself."""
+"""Of several waits the first is told: those that people can end, then those that end alone."""
 
 CHILDREN = "children"
 MOST_LANES = 100

@@ -35,7 +35,7 @@ class PlanStep:
 @slice_type("outlast.plan", reducer=replace_latest)
 @dataclass(frozen=True)
 class Plan:
-    """What is to be achieved, and the steps to it in their order.
+    """A goal, and the steps to it in their order.
 
     `next_id` is the id of the step that is added next.
     """
@@ -109,7 +109,7 @@ class WritePlan:
 PlanEvent = SetupPlan | AddStep | UpdateStep | WritePlan
 
 
-# What becomes of a plan
+# The changes of a plan
 
 
 def changed(plan: Plan | None, event: PlanEvent) -> Plan:

@@ -74,7 +74,7 @@ class Planning(Struct, frozen=True):
 
     @property
     def instructions(self) -> str:
-        """What the model is told about planning, the same at all times."""
+        """The guidance about planning that the model is given, the same at all times."""
         return f"{self.guidance}\n\n{STRATEGIES[self.strategy]}".strip()
 
     def tail(self, session: QueriedSession) -> str:

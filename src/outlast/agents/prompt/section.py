@@ -18,7 +18,7 @@ from outlast.agents.tool import Function, Tool
 Deps = TypeVar("Deps", default=Any)
 
 Visibility = Literal["full", "summary"]
-"""What is shown of a section: all of it, or its summary until the model opens it."""
+"""How much of a section is shown: all of it, or its summary until the model opens it."""
 
 Params = Mapping[str, Any]
 

@@ -26,7 +26,7 @@ from outlast.errors import InvalidDefinition
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 BYTES_PER_TOKEN = 4
-"""What providers' tokenizers come to for English text, roughly."""
+"""The characters of English text in one token, roughly, by providers' tokenizers."""
 
 
 def about_tokens(text: str) -> int:

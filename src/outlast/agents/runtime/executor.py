@@ -217,8 +217,9 @@ class AgentExecutor:
         try:
             output = output_of(last_words(view.messages), args, self._agent)
         except OutputChanged as changed:  # by a deployment: the model has to answer anew
-            return CompletionChecked(self.policy.checkers, {"output_type": changed.message})
-        return await self._rules.check_completion(lane, slices, view, output, now)
+            reasons = {"output_type": changed.message}
+            return CompletionChecked(action.turn, action.step, self.policy.checkers, reasons)
+        return await self._rules.check_completion(lane, slices, view, action, output, now)
 
 
 def needs_thread(tool: Tool, start: Start) -> bool:

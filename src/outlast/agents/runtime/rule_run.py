@@ -30,7 +30,7 @@ from outlast.agents.runtime.loop_watch import LoopWatch
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
 from outlast.agents.runtime.tool_call import failure_of, failure_text
 from outlast.agents.tool import Tool
-from outlast.core.action import GiveFeedback
+from outlast.core.action import CheckCompletion, GiveFeedback
 from outlast.core.done_call import done_calls
 from outlast.core.lane import Lane
 from outlast.core.message import Message, ModelAnswer, text_of
@@ -123,10 +123,16 @@ class RuleRunner:
             except RuleFailed as failed:
                 error = Failure(RULE_FAILED, f"the feedback {provider.name} {failed}")
                 said.append(FeedbackSaid(provider.name, error=error))
-        return FeedbackCollected(tuple(said))
+        return FeedbackCollected(action.turn, action.step, tuple(said))
 
     async def check_completion(
-        self, lane: Lane, slices: Slices, view: View, output: Any, now: int
+        self,
+        lane: Lane,
+        slices: Slices,
+        view: View,
+        action: CheckCompletion,
+        output: Any,
+        now: int,
     ) -> CompletionChecked:
         """Ask all checkers, so that the model learns at once of all that is missing."""
         turn = self._turn(lane, slices, view, now, output)
@@ -138,7 +144,7 @@ class RuleRunner:
                 reason = f"it could not be checked: the checker {failed}"
             if reason:
                 reasons[checker.name] = reason
-        return CompletionChecked(self._rules.checker_names, reasons)
+        return CompletionChecked(action.turn, action.step, self._rules.checker_names, reasons)
 
     def _turn(self, lane: Lane, slices: Slices, view: View, now: int, output: Any) -> TurnContext:
         assert lane.turn is not None

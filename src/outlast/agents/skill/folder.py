@@ -65,7 +65,7 @@ def is_control(character: str) -> bool:
 
 def read_bytes(folder: Path, path: str) -> bytes:
     target = inside(folder, path)
-    # Not blocking, or a named pipe that nobody writes to would hold up the worker.
+    # Not blocking, or a named pipe without a writer would hold up the worker.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     try:
         descriptor = os.open(target, flags)

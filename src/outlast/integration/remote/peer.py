@@ -201,7 +201,7 @@ class Peer:
                     request_id, option or None, text=text or None, args=args, dispatch_id=key
                 )
             except (RequestClosed, UnknownRequest, SessionOver):
-                return ""  # somebody else was quicker
+                return ""  # it was answered there, or is over, in the meantime
             except ServerUnavailable:
                 raise
             except OutlastError as error:

@@ -51,7 +51,7 @@ class LogReader:
     # Pages
 
     async def read(self, session_id: str, after: int, limit: int, *, large: bool) -> LogPage:
-        # The column is an integer, and a cursor comes from whoever reads.
+        # The column is an integer, and a cursor comes from the reader.
         params = {"session_id": session_id, "after": min(after, MOST_OFFSET), "limit": limit}
         found = await self._find("log_after", session_id, params)
         if after > found.end:

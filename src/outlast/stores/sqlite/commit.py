@@ -161,7 +161,7 @@ def stored(db: Database, snapshot: FoldSnapshot) -> dict[str, Any]:
     return {"last_offset": snapshot.offset, "fold": snapshot.fold, "data": data}
 
 
-# What may refuse it
+# The reasons to refuse it
 
 
 def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> Result | None:

@@ -276,7 +276,7 @@ class Notifier:
                     if address not in self._gone:
                         message = b"1" if address in self._behind else datagram
                         self._send(address, path_of(address), message)
-        except FileNotFoundError:  # the directory is not there, so nobody can be in it
+        except FileNotFoundError:  # without the directory there is no listener in it
             self._gone.update(self._addresses)
         except OSError:  # no descriptor is left: all of them get a general hint next time
             self._behind.update(self._addresses)

@@ -6,7 +6,7 @@ from outlast.core import record as r
 from outlast.core.limit import Bound, freed_by
 from outlast.core.record import Entry
 from outlast.testing.simulation.evidence import Place, SimulationEvidence
-from outlast.testing.simulation.history import CallPermitted, CommitWritten, LaneClaimed
+from outlast.testing.simulation.history import CallPermitted, CallQueued, CommitWritten, LaneClaimed
 from outlast.testing.simulation.random_agent import AT_ONCE, ConcurrencyBound
 
 Running = dict[str, set[tuple[str, str]]]
@@ -28,8 +28,8 @@ def limits_hold(evidence: SimulationEvidence) -> Iterator[str]:
 def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
     """A call has begun when that is written, and is at work until its end is written.
 
-    Or until it is let begin at another model: it then has ended at the first, which is written
-    with its beginning at the other.
+    Or until it asks to begin at another model: it then has ended at the first, which is written
+    with its beginning at the other. It may have to wait for that one.
     """
     running: Running = {}
     moves = model_moves(evidence)
@@ -65,13 +65,13 @@ def of_model(evidence: SimulationEvidence, name: str, model: str) -> Concurrency
     return ConcurrencyBound(f"model {model}", agent.model_limit.concurrency, per_tenant=False)
 
 
-def model_moves(evidence: SimulationEvidence) -> list[CallPermitted]:
-    """Return when calls were let begin at a model, the last one first."""
-    notes = evidence.history.of(CallPermitted)
+def model_moves(evidence: SimulationEvidence) -> list[CallPermitted | CallQueued]:
+    """Return when calls asked to begin at a model, the last one first."""
+    notes = [n for n in evidence.history.notes if isinstance(n, CallPermitted | CallQueued)]
     return [note for note in notes if any(is_model(bound) for bound in note.bounds)][::-1]
 
 
-def leave_other_models(running: Running, note: CallPermitted) -> None:
+def leave_other_models(running: Running, note: CallPermitted | CallQueued) -> None:
     models = {f"model {bound.name.removeprefix(MODEL)}" for bound in note.bounds if is_model(bound)}
     for key, calls in running.items():
         if key.startswith("model ") and key not in models:

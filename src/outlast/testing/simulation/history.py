@@ -68,6 +68,14 @@ class CallPermitted(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store's own time."""
 
 
+class CallQueued(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """The store had a call wait for a limit; it holds no permit of limits that it did not name."""
+
+    session_id: str
+    call_id: str
+    bounds: tuple[Bound, ...]
+
+
 class ProviderSpoke(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The provider of a model answered an agent, or began to."""
 

@@ -24,6 +24,7 @@ from outlast.store import (
 from outlast.testing.simulation.history import (
     ArrivalAdmitted,
     CallPermitted,
+    CallQueued,
     CommitWritten,
     History,
     LaneClaimed,
@@ -97,6 +98,13 @@ class RecordingStore(WrappedStore):
                     bounds=request.bounds,
                     clock=self._clock.now(),
                 )
+            elif isinstance(result, Permit):
+                self._history.note(
+                    CallQueued,
+                    session_id=request.session_id,
+                    call_id=request.call_id,
+                    bounds=request.bounds,
+                )
         return results
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
@@ -110,7 +118,7 @@ class RecordingStore(WrappedStore):
     async def _note_kept(self, commit: Commit) -> None:
         """Look which permits are held by a model call that waits for its provider.
 
-        It may hold its place in the provider's line: nobody else has a use for that.
+        It may hold its place in the provider's line: no other call has a use for that.
         """
         place = (commit.session_id, commit.lane)
         parks = commit.release

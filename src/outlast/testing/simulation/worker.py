@@ -73,7 +73,7 @@ class InlineSlot(ThreadSlot):
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             ended.set_result(function())
-        except Exception as error:  # noqa: BLE001 - belongs to whoever awaits the future
+        except Exception as error:  # noqa: BLE001 - belongs to the code that awaits the future
             ended.set_exception(error)
         return ended
 

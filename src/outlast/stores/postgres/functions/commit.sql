@@ -23,7 +23,7 @@ DECLARE
     answers jsonb[];
     written jsonb;
 BEGIN
-    IF present IS NULL THEN  -- the server was started or promoted, and nobody has claimed since
+    IF present IS NULL THEN  -- the server was started or promoted, and there was no claim since
         PERFORM outlast.note_server_start();
         present := outlast.epoch();
     END IF;
