@@ -605,3 +605,13 @@ async def test_what_a_tool_raises_is_told_up_to_a_length() -> None:
 
 def test_what_a_provider_says_is_told_up_to_a_length() -> None:
     assert len(redact("x" * 1_000_000)) == LONGEST_MESSAGE + 1
+
+
+async def test_half_a_character_in_what_a_provider_says_of_an_error_holds_nothing_up() -> None:
+    broken = ScriptedReply(fails=(ScriptedError("recoverable", "no \ud800"),))
+    async with running(agent([broken])) as app:
+        result = await (await app.start("a", "hi")).wait()
+
+    assert result.status == "failed"
+    assert result.error is not None
+    assert "no ?" in result.error.message

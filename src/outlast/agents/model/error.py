@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from outlast.agents.model.client import ModelClient, ModelFailure
 from outlast.core import codec
+from outlast.core.message import storable
 from outlast.core.record import Failure
 
 _failures = msgspec.msgpack.Decoder(ModelFailure)
@@ -175,7 +176,11 @@ def words_of(body: Any) -> str:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return the text without the secrets, and without anything else that looks like one."""
+    """Return the text without the secrets, and without anything else that looks like one.
+
+    What a provider says may hold half a character, which no log can keep.
+    """
+    text = storable(text)
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     for pattern in SECRETS:
