@@ -35,7 +35,7 @@ async def main() -> None:
         # Accepted is accepted: the same dispatch again is the same session, and nothing runs twice.
         again = await app.start(guide, "What do I need in Bergen?", dispatch_id="trip-1")
         assert again.id == session.id
-        print(f"{session.id} used {result.usage.output_tokens} output tokens, once.")
+        print(f"{session.id} used {result.usage.own.output_tokens} output tokens, once.")
 
 
 asyncio.run(main())

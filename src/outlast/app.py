@@ -66,6 +66,7 @@ from outlast.session.provider import ProviderControl
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.start import NewSession, SessionStarter, Webhook
+from outlast.session.usage import UsageControl
 from outlast.store import SessionInfo, Store
 from outlast.stores.url import store_of
 
@@ -124,6 +125,7 @@ class Outlast:
         self.workers: WorkerControl = WorkerControl(self.store)
         self.providers: ProviderControl = ProviderControl(self.store)
         self.bulk: BulkControl = BulkControl(self.store, self._inbox)
+        self.usage: UsageControl = UsageControl(self.store)
         self._connections = open_connections(
             connections,
             self.store,

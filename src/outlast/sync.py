@@ -17,7 +17,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, Generic, overload
 
 from typing_extensions import TypeVar
@@ -31,6 +31,7 @@ from outlast.core.instant import Span
 from outlast.core.lane import OpenStatus, SessionMode, Status, Wait
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN
+from outlast.core.usage import TreeUsage
 from outlast.errors import InvalidInput, StoreUnavailable
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.inbound import ReceivedRequest
@@ -52,7 +53,8 @@ from outlast.session.result import Result
 from outlast.session.router import Key, Token
 from outlast.session.start import Webhook
 from outlast.session.state import SliceQuery
-from outlast.store import LaneInfo, SessionInfo, WorkerInfo
+from outlast.session.usage import UsageControl
+from outlast.store import LaneInfo, SessionInfo, UsageKey, UsageLine, WorkerInfo
 
 __all__ = [
     "SyncBulkControl",
@@ -339,6 +341,10 @@ class SyncSession(Bridge[Session[Out]]):
         """Say of each lane what it does or waits for, and why."""
         return self._thread.run(self._target.explain())
 
+    def usage(self) -> TreeUsage:
+        """Return what the session has used so far, and the total with all that it has started."""
+        return self._thread.run(self._target.usage())
+
     def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""
         return self._thread.run(self._target.requests())
@@ -611,6 +617,64 @@ class SyncProviderControl(Bridge[ProviderControl]):
         return self._thread.run(self._target.try_now(agent=agent))
 
 
+class SyncUsageControl(Bridge[UsageControl]):
+    """`UsageControl` for sync code."""
+
+    def by(
+        self,
+        key: UsageKey,
+        *,
+        tenant: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        principal: str | None = None,
+        since: date | None = None,
+        until: date | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[UsageLine]:
+        """Add up usage by session, agent, model, tenant, principal or day, in the key's order."""
+        return self._thread.run(
+            self._target.by(
+                key,
+                tenant=tenant,
+                session_id=session_id,
+                agent=agent,
+                model=model,
+                principal=principal,
+                since=since,
+                until=until,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    def total(
+        self,
+        *,
+        tenant: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        principal: str | None = None,
+        since: date | None = None,
+        until: date | None = None,
+    ) -> UsageLine:
+        """Add up all usage, or what is asked for."""
+        return self._thread.run(
+            self._target.total(
+                tenant=tenant,
+                session_id=session_id,
+                agent=agent,
+                model=model,
+                principal=principal,
+                since=since,
+                until=until,
+            )
+        )
+
+
 class SyncOutlast(Bridge[Outlast]):
     """`Outlast` for sync code."""
 
@@ -637,6 +701,10 @@ class SyncOutlast(Bridge[Outlast]):
     @property
     def schedules(self) -> SyncScheduleControl:
         return SyncScheduleControl(self._target.schedules, self._thread)
+
+    @property
+    def usage(self) -> SyncUsageControl:
+        return SyncUsageControl(self._target.usage, self._thread)
 
     @property
     def workers(self) -> SyncWorkerControl:

@@ -96,7 +96,7 @@ def test_a_session_at_rest_shows_its_cost_and_last_answer(place: Place, done: st
     shown = place.run("show", done).stdout
 
     assert "waits for  message" in shown
-    assert "tokens     90 in" in shown
+    assert "used       90 tokens in, 9 out, 3 calls" in shown
     assert shown.endswith("last turn: t2 completed\nYou said: hello\n")
 
 
@@ -107,7 +107,7 @@ def test_a_session_is_shown_as_json(place: Place, waiting: str) -> None:
     assert shown["lanes"][0]["waits_for"] == ["request"]
     assert shown["requests"][0]["args"] == {"order": 17, "cents": 500}
     assert [queued["text"] for queued in shown["queue"]] == ["and then?"]
-    assert shown["usage"]["input_tokens"] == 10
+    assert shown["usage"]["own"]["input_tokens"] == 10
     assert shown["continuation_token"]
 
 

@@ -438,7 +438,7 @@ def test_several_lanes_are_explained_one_by_one_and_as_json(yard: Yard) -> None:
     main, notes = told["lanes"]
     assert (main["lane"], main["status"]) == ("main", "waiting")
     assert (notes["lane"], notes["status"]) == ("notes", "running")
-    assert [link["kind"] for link in main["links"]] == ["turn", "request"]
+    assert [link["kind"] for link in main["links"]] == ["turn", "usage", "request"]
     [owner] = [link for link in notes["links"] if link["kind"] == "owner"]
     assert (owner["worker"], owner["fence"]) == ("w1", 1)
     [runs] = [link for link in notes["links"] if link["kind"] == "tool"]

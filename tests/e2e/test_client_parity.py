@@ -175,7 +175,7 @@ async def test_a_session_tells_what_it_waits_for_and_what_it_has_cost() -> None:
         assert (info.token, info.over) == (here.token, "")
         assert [wait.wait for wait in info.waits] == [("request",)]
         assert info.requests == result.requests
-        assert info.usage.output_tokens > 0
+        assert info.usage.own.output_tokens > 0
         assert info.deadline_at == IN_TIME
 
 

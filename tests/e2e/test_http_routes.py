@@ -105,7 +105,7 @@ async def test_a_session_says_what_it_waits_for_and_what_it_has_cost() -> None:
             "args": {"order": 17, "cents": 500},
         }
         assert [option["id"] for option in request["options"]] == ["approve", "deny"]
-        assert shown["usage"]["output_tokens"] > 0
+        assert shown["usage"]["own"]["output_tokens"] > 0
         lane = {"lane": "main", "status": "waiting", "turn": "t1", "queued": 0, "failure": None}
         assert shown["lanes"] == [{**lane, "wait": ["request"]}]
         told = shown["waiting_for"]

@@ -190,7 +190,7 @@ DAMAGES: list[tuple[str, Callable[[list[Row]], None]]] = [
     ("LEFT_UNSETTLED", drop(r.DeliverySettled, lambda e: e.outcome == "answered")),
     ("DELTAS_MISSING", change(r.MessageCompleted, lambda e: e.streamed, deltas_from=100_000)),
     ("DELTAS_MISSING", change(r.MessageCompleted, lambda e: e.streamed, streamed=(0, 1))),
-    ("WRONG_USAGE", change(r.TurnCompleted, usage=r.Tokens(1, 2))),
+    ("WRONG_USAGE", change(r.TurnCompleted, usage=r.UsageSum(1, 2))),
     ("NO_START", drop(r.SessionStarted)),
 ]
 

@@ -54,8 +54,8 @@ async def test_what_the_model_used_is_recorded_and_summed_over_the_turn() -> Non
 
         used = [event.data for event in await the(session, "usage.recorded")]
         assert len(used) == 2
-        assert result.usage.input_tokens == sum(u["input_tokens"] for u in used) > 0
-        assert result.usage.output_tokens == sum(u["output_tokens"] for u in used) > 0
+        assert result.usage.own.input_tokens == sum(u["input_tokens"] for u in used) > 0
+        assert result.usage.own.output_tokens == sum(u["output_tokens"] for u in used) > 0
 
 
 @tool(readonly=True)
@@ -319,7 +319,7 @@ async def test_a_text_where_a_typed_answer_was_asked_for_is_corrected_by_the_mod
         assert all("call final_result" in text_of(message.content) for message in asked)
         usage = await the(session, "usage.recorded")
         assert len(usage) == 3
-        assert result.usage.input_tokens == sum(e.data["input_tokens"] for e in usage)
+        assert result.usage.own.input_tokens == sum(e.data["input_tokens"] for e in usage)
 
 
 async def test_a_model_that_never_gives_the_answer_asked_for_fails_the_turn() -> None:

@@ -96,7 +96,7 @@ async def test_a_session_that_waits_for_approval_says_which_and_since_when() -> 
             "t1",
             1,
         )
-        assert kinds(told) == ["turn", "request"]
+        assert kinds(told) == ["turn", "usage", "request"]
         assert links(told, "turn")[0].since == date_of(START)
 
 
@@ -389,7 +389,7 @@ async def test_an_answer_that_nobody_has_taken_yet_is_told() -> None:
 
     told = await session.explain()
 
-    assert kinds(told) == ["turn", "worker", "answer"]
+    assert kinds(told) == ["turn", "usage", "worker", "answer"]
     [waits] = links(told, "worker")
     assert waits.text == "it waits for a worker: none is running on this store"
     assert waits.since

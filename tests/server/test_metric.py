@@ -137,3 +137,29 @@ def test_no_name_breaks_a_line() -> None:
     told = samples(worker('a"b\\c\nd'))
 
     assert told[r'outlast_worker_held_lanes{worker="a\"b\\c\nd"}'] == 3
+
+
+def test_what_models_were_used_for_is_told_by_agent_and_model() -> None:
+    counters = WorkerCounters()
+    used = r.UsageRecorded(
+        call_id="t1.s1", attempt=1, input_tokens=12_345_678, model="gpt", nano_usd=2_500_000_000
+    )
+    commit = Commit(
+        session_id="ses",
+        lane="main",
+        worker="w",
+        fence=1,
+        number=1,
+        seen=0,
+        at=0,
+        records=(used, used, r.UsageRecorded(call_id="t1.s1.c1", attempt=0, remote="far")),
+        body=b"",
+    )
+    counters.committed(commit, 0, 0, "clerk", "gpt")
+    told = samples(worker(counters=counters.text()))
+
+    whose = 'worker="wrk_1",agent="clerk",model="gpt"'
+    assert told[f'outlast_usage_tokens_total{{{whose},kind="input"}}'] == 24_691_356
+    assert told[f"outlast_usage_usd_total{{{whose}}}"] == 5
+    assert told[f"outlast_usage_model_calls_total{{{whose}}}"] == 2
+    assert told[f"outlast_usage_unpriced_calls_total{{{whose}}}"] == 0

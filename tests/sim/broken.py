@@ -389,6 +389,29 @@ class ForgetsRules(BrokenStore):
         return replace(loaded, snapshot=None, entries=tuple(entries))
 
 
+class LosesUsage(BrokenStore):
+    """Adds nothing to the usage that commits tell."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([replace(commit, used=()) for commit in commits])
+
+
+class HidesWhatChildrenUsed(BrokenStore):
+    """Writes down of no child what it has used."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([self._silent(commit) for commit in commits])
+
+    def _silent(self, commit: Commit) -> Commit:
+        records = tuple(
+            replace(e, usage=r.NO_USAGE) if isinstance(e, r.SubagentCompleted) else e
+            for e in commit.records
+        )
+        if records == commit.records:
+            return commit
+        return replace(commit, records=records, body=encode(records))
+
+
 # Folds of the provider's outages, each in the place of the real one
 
 REAL = dict(LANE_FACTS)

@@ -115,6 +115,8 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.TakesNoForYes, "sign-ins ", 3),
     (broken.KeepsPermits, "outages ", 1),
     (broken.ForgetsRules, "rules ", 0),
+    (broken.LosesUsage, "usage ", 0),
+    (broken.HidesWhatChildrenUsed, "usage ", 0),
 ]
 
 

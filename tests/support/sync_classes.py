@@ -30,6 +30,7 @@ from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl
 from outlast.session.state import SliceQuery
+from outlast.session.usage import UsageControl
 
 FILE = Path(__file__).parents[2] / "src" / "outlast" / "sync.py"
 BRIDGED: tuple[type, ...] = (
@@ -45,6 +46,7 @@ BRIDGED: tuple[type, ...] = (
     BulkControl,
     WorkerControl,
     ProviderControl,
+    UsageControl,
     Outlast,
 )
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}

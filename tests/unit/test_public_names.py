@@ -10,8 +10,8 @@ from msgspec import Struct
 import outlast
 
 HEAVY = set(
-    "anthropic authlib cryptography fastapi google httpx httpx2 openai psycopg pydantic_ai rich "
-    "skills_ref starlette strictyaml typer uvicorn".split()
+    "anthropic authlib cryptography fastapi genai_prices google httpx httpx2 openai psycopg "
+    "pydantic_ai rich skills_ref starlette strictyaml typer uvicorn".split()
 )
 
 

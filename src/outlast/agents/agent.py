@@ -8,6 +8,7 @@ from typing_extensions import TypeVar
 from outlast.agents.limit import checked_limit
 from outlast.agents.milestone import STEP_DONE, MilestoneTrigger
 from outlast.agents.model.client import ModelClient
+from outlast.agents.model.price import checked_prices
 from outlast.agents.options import DEFAULT_LIMITS, DEFAULT_MODEL_OPTIONS, Limits, ModelOptions
 from outlast.agents.planning.planning import Planning
 from outlast.agents.planning.tool import planning_tools
@@ -137,6 +138,7 @@ class Agent(Generic[Deps, Out]):
         self.model_timeout = seconds_of("timeout", model_options.timeout)
         self.idle_timeout = seconds_of("idle_timeout", model_options.idle_timeout)
         self.model_settings = checked_settings(name, model_options.settings)
+        self.prices = checked_prices(model_options.prices)
         self.model_limit = checked_limit("model_options.limit", model_options.limit)
         self.stream = model_options.stream
         self.output_type = output_type

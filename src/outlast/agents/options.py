@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from outlast.agents.limit import Limit
+from outlast.agents.model.price import NO_OWN_PRICES, Prices
 from outlast.agents.subagent import MAX_DEPTH
 from outlast.core.instant import Span
 from outlast.core.policy import OnPartial
@@ -24,7 +25,8 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     left, the session waits for the provider and tries again from time to time, for
     `provider_patience` since the first failure; with 0 the turn fails instead. An answer that a
     crash cut off is continued, or begun anew with `on_partial="restart"`. `limit` holds for all
-    agents that name the same model.
+    agents that name the same model. `prices` says what calls cost whose price `genai-prices` does
+    not know, and whether one of unknown price may be made.
     """
 
     settings: Mapping[str, Any] | None = None
@@ -35,6 +37,7 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     provider_patience: Span = 24 * 3600.0
     on_partial: OnPartial = "continue"
     limit: Limit | None = None
+    prices: Prices = NO_OWN_PRICES
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from outlast.cli.command.serve import serve
 from outlast.cli.command.sessions import sessions
 from outlast.cli.command.show import show
 from outlast.cli.command.skills import skills
+from outlast.cli.command.usage import usage
 from outlast.cli.command.verify import verify
 from outlast.cli.command.worker import worker
 from outlast.cli.command.workers import workers
@@ -39,7 +40,7 @@ COMMANDS = (
     *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs, prompt, milestones, skills),
     *(send, answer, requests, cancel, retry, end),
-    *(workers, lanes, drain, providers, verify),
+    *(workers, lanes, drain, providers, usage, verify),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "keys": ("Who may call the server.", keys.COMMANDS),

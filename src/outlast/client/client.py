@@ -33,6 +33,7 @@ from outlast.client.listing import (
     WireWorkers,
 )
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession, check_bookmark
+from outlast.client.usage import RemoteUsage
 from outlast.clock import Clock
 from outlast.core.instant import Span
 from outlast.core.lane import SessionMode, Status
@@ -106,6 +107,11 @@ class Client:
     def providers(self) -> RemoteProviders:
         """The providers that do not answer the agents of the server."""
         return RemoteProviders(self._connection)
+
+    @property
+    def usage(self) -> RemoteUsage:
+        """What models were used for, and what that has cost."""
+        return RemoteUsage(self._connection)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"

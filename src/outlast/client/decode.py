@@ -10,7 +10,8 @@ from msgspec.structs import asdict, replace
 from outlast.agents.runtime.json_value import from_json
 from outlast.core.event import INSTANTS, JSON_FIELDS, Event
 from outlast.core.message import Message
-from outlast.core.record import Failure, Option, Tokens
+from outlast.core.record import Failure, Option
+from outlast.core.usage import TreeUsage
 from outlast.errors import InvalidInput, InvalidServerAnswer, ServerUnavailable, StoreCorrupt
 from outlast.log.milestone import Milestone
 from outlast.session import Request, Result, WaitingFor
@@ -133,7 +134,7 @@ class WireResult(Struct):
     output: Raw = Raw(b"null")
     requests: tuple[WireRequest, ...] = ()
     error: Failure | None = None
-    usage: Tokens = Tokens()
+    usage: TreeUsage = TreeUsage()
     turn: str | None = None
     waiting_for: WireWait | None = None
 

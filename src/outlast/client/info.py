@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from outlast.client.decode import WireRequest, WireWait
 from outlast.core.lane import SessionEnd, SessionMode, Status
-from outlast.core.record import Tokens
+from outlast.core.usage import TreeUsage
 from outlast.session import Request, WaitingFor
 from outlast.store import FailureInfo, LaneInfo, SessionInfo
 
@@ -54,7 +54,7 @@ class RemoteInfo(SessionInfo, frozen=True, gc=False, kw_only=True):
     waits: tuple[RemoteWait, ...] = ()
     waiting_for: WaitingFor | None = None
     requests: tuple[Request, ...] = ()
-    usage: Tokens = Tokens()
+    usage: TreeUsage = TreeUsage()
     deadline_at: datetime | None = None
     lineage: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class RemoteInfo(SessionInfo, frozen=True, gc=False, kw_only=True):
 class WireSession(Struct):
     """A session: of those in a list, the last eight fields are not told.
 
-    Lanes, waits and usage are those of a page; `next_lane` is where the next one begins.
+    Lanes and waits are those of a page; `next_lane` is where the next one begins.
     """
 
     session_id: str
@@ -79,20 +79,17 @@ class WireSession(Struct):
     waits: tuple[RemoteWait, ...] = ()
     waiting_for: WireWait | None = None
     requests: tuple[WireRequest, ...] = ()
-    usage: Tokens = Tokens()
+    usage: TreeUsage = TreeUsage()
     deadline: datetime | None = None
     lineage: tuple[str, ...] = ()
     next_lane: str | None = None
 
     def joined(self, page: "WireSession") -> "WireSession":
         """Return a session with the lanes of one more page."""
-        names = Tokens.__struct_fields__
-        usage = {name: getattr(self.usage, name) + getattr(page.usage, name) for name in names}
         return replace(
             page,
             lanes=self.lanes + page.lanes,
             waits=self.waits + page.waits,
-            usage=Tokens(**usage),
             deadline=min(filter(None, (self.deadline, page.deadline)), default=None),
         )
 

@@ -36,6 +36,7 @@ from outlast.core.instant import Span, milliseconds
 from outlast.core.lane import PROVIDER
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN, MAX_ID, check_id
+from outlast.core.usage import TreeUsage
 from outlast.errors import (
     InvalidInput,
     OutlastError,
@@ -145,6 +146,10 @@ class RemoteSession(Generic[Out]):
         info = found.whole()
         self._token = info.token or self._token
         return info
+
+    async def usage(self) -> TreeUsage:
+        """Return what the session has used so far, and the total with all that it has started."""
+        return (await self.info()).usage
 
     async def continuation_token(self) -> str:
         """Return the session's newest continuation token; nothing if the key may not send."""

@@ -38,8 +38,9 @@ from outlast.core.lane import (
 )
 from outlast.core.message import ToolCall
 from outlast.core.milestone import LANE_MILESTONES
-from outlast.core.record import AnyRecord, Entry, Tokens
+from outlast.core.record import AnyRecord, Entry
 from outlast.core.rule import LANE_RULES, TURN_RULES
+from outlast.core.usage import used_by
 
 Step = Callable[[Lane, Any], Lane]
 
@@ -205,6 +206,7 @@ def end_turn(lane: Lane, last: TurnEnd) -> Lane:
         last=last,
         blocked=None,
         ended=lane.ended + lane.turn.ended,
+        below=lane.below + lane.turn.below,
     )
 
 
@@ -390,17 +392,10 @@ def corrected(turn: Turn, **changes: object) -> Turn:
 
 def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
     assert lane.turn is not None
-    of_turn = add_usage(lane.turn.usage, e)
-    return replace(lane, usage=add_usage(lane.usage, e)).with_turn(usage=of_turn)
-
-
-def add_usage(before: Tokens, e: r.UsageRecorded) -> Tokens:
-    return Tokens(
-        before.input_tokens + e.input_tokens,
-        before.output_tokens + e.output_tokens,
-        before.cache_read_tokens + e.cache_read_tokens,
-        before.cache_write_tokens + e.cache_write_tokens,
-    )
+    used = used_by(e)
+    if e.remote:
+        return lane.with_turn(below=lane.turn.below + used)
+    return replace(lane, usage=lane.usage + used).with_turn(usage=lane.turn.usage + used)
 
 
 def prompt_rendered(lane: Lane, e: r.PromptRendered) -> Lane:

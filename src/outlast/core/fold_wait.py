@@ -199,7 +199,7 @@ def subagent_contacted(turn: Turn, e: r.SubagentContacted) -> Turn:
 
 def subagent_ended(turn: Turn, e: r.SubagentCompleted | r.SubagentFailed) -> Turn:
     request = turn.requests[e.request_id]
-    turn = close_request(turn, e.request_id)
+    turn = replace(close_request(turn, e.request_id), below=turn.below + e.usage)
     if isinstance(e, r.SubagentFailed) and e.error.code == GIVEN_UP:
         return remember(turn, e.call_id, request.name, WITHDRAWN)
     came = {"value": e.value} if isinstance(e, r.SubagentCompleted) else {"error": e.error}

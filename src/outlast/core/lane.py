@@ -14,12 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.record import (
+    NO_USAGE,
     DeliveryResult,
     Failure,
     IdempotencyKey,
     Parent,
     StateChangeRequested,
-    Tokens,
+    UsageSum,
 )
 
 FOLD = 5
@@ -332,6 +333,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     completion checkers did not let pass, those in `objectors` being who refused the last.
     `restarts`: an owner crashed since the model was asked last, so that its context begins anew
     from the last milestone, if the agent wants that.
+    `usage` is that of its own model calls, `below` that of its children that have ended.
     """
 
     id: str
@@ -349,7 +351,8 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     corrections: int = 0
     misfit: bool = False
     stopping: StoppingTurn | None = None
-    usage: Tokens = Tokens()
+    usage: UsageSum = NO_USAGE
+    below: UsageSum = NO_USAGE
     deadline: int = 0
     senders: tuple[str, ...] = ()
     handed_back: bool = False
@@ -398,8 +401,9 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     """All that the next decision depends on.
 
     `above` counts the sessions elsewhere that this one was started for, `tells` are the types of
-    events that the session's outbox cursors tell, `usage` is what all turns have cost, and
-    `blocked` says why the open turn, or the next one, can only fail.
+    events that the session's outbox cursors tell, `usage` is that of all turns' model calls,
+    `below` that of the children of its past turns, and `blocked` says why the open turn, or the
+    next one, can only fail.
     `outage` outlives its turn: a message behind it does not make the provider's time begin anew.
     One that comes when the lane has come to rest does.
     `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
@@ -430,7 +434,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     last: TurnEnd | None = None
     waiting: tuple[str, ...] = ()
     unknown: Mapping[str, str] = {}
-    usage: Tokens = Tokens()
+    usage: UsageSum = NO_USAGE
+    below: UsageSum = NO_USAGE
     blocked: Failure | None = None
     outage: Outage | None = None
     ended: int = 0

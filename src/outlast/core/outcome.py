@@ -59,11 +59,11 @@ from outlast.core.result import (
     SliceUpdate,
     ToolWaits,
     TurnStopped,
-    Usage,
 )
 from outlast.core.rule import completion_checked, feedback_collected
 from outlast.core.slice import EMPTY, Slices, is_granted
 from outlast.core.unstable_wait import UNSTABLE_WAIT, count_unstable, excerpt
+from outlast.core.usage import payer
 
 FINAL = ("RETRY", UNSTABLE_WAIT)
 """Codes of failures after which a call is not tried again by itself, as it is."""
@@ -169,7 +169,11 @@ def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
 def turn_completes(turn: Turn, action: CompleteTurn) -> Iterator[AnyRecord]:
     yield r.StepCompleted(turn=action.turn, step=action.step)
     yield r.TurnCompleted(
-        turn=action.turn, call_id=action.call_id, output=action.output, usage=turn.usage
+        turn=action.turn,
+        call_id=action.call_id,
+        output=action.output,
+        usage=turn.usage,
+        below=turn.below,
     )
 
 
@@ -298,7 +302,7 @@ def answered(
         streamed=result.streamed,
         misfit=result.misfit,
     )
-    yield usage(model.call_id, model.attempt, result.usage)
+    yield usage(lane, model, result)
     for wanted in result.wanted:
         repeats = lane.unknown.get(wanted.digest, "")
         if policy.tool(wanted.tool).readonly:
@@ -325,15 +329,21 @@ def answered(
             yield r.ToolCompleted(call_id=wanted.call_id, attempt=0, value='"accepted"')
 
 
-def usage(call_id: str, attempt: int, used: Usage) -> AnyRecord:
+def usage(lane: Lane, model: ModelCall, result: Answered) -> AnyRecord:
+    used, price = result.usage, result.price
     return r.UsageRecorded(
-        call_id=call_id,
-        attempt=attempt,
+        call_id=model.call_id,
+        attempt=model.attempt,
         input_tokens=used.input_tokens,
         output_tokens=used.output_tokens,
         cache_read_tokens=used.cache_read_tokens,
         cache_write_tokens=used.cache_write_tokens,
         details=dict(used.details),
+        model=model.asked or result.model,
+        principal=payer(lane),
+        nano_usd=price.nano_usd if price else 0,
+        prices=price.prices if price else "",
+        unpriced_calls=0 if price else 1,
     )
 
 
@@ -657,6 +667,7 @@ def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
             reason=action.reason,
             superseded=action.superseded,
             usage=turn.usage,
+            below=turn.below,
         )
         if action.delivery_id:
             yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
@@ -667,5 +678,9 @@ def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
             turn=turn.id, step=turn.step, error=action.error, structural=action.structural
         )
     yield r.TurnFailed(
-        turn=turn.id, error=action.error, structural=action.structural, usage=turn.usage
+        turn=turn.id,
+        error=action.error,
+        structural=action.structural,
+        usage=turn.usage,
+        below=turn.below,
     )

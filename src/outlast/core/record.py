@@ -8,7 +8,8 @@ kept as JSON text, so that nothing is encoded twice.
 The format number counts changes of shape; `core/codec.py` reads older ones.
 """
 
-from typing import ClassVar, Literal
+from decimal import Decimal
+from typing import ClassVar, Literal, Self
 
 from msgspec import Struct
 
@@ -25,13 +26,44 @@ class Failure(Struct, frozen=True, gc=False, omit_defaults=True):
     hint: str = ""
 
 
-class Tokens(Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens that model calls used."""
+class UsageSum(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The usage of model calls, added up.
+
+    `nano_usd` is what those cost whose price was known, in billionths of a US dollar;
+    `unpriced_calls` counts the others.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    model_calls: int = 0
+    unpriced_calls: int = 0
+    nano_usd: int = 0
+
+    @property
+    def usd(self) -> Decimal:
+        """What the calls cost whose price was known, in US dollars."""
+        return Decimal(self.nano_usd).scaleb(-9)
+
+    @property
+    def tokens(self) -> int:
+        """All tokens: the input, of which some may have come from a cache, and the output."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.model_calls + other.model_calls,
+            self.unpriced_calls + other.unpriced_calls,
+            self.nano_usd + other.nano_usd,
+        )
+
+
+NO_USAGE = UsageSum()
 
 
 class Option(Struct, frozen=True, gc=False):
@@ -66,7 +98,8 @@ class NewOutboxCursor(Struct, frozen=True, gc=False, omit_defaults=True):
 class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
     """The session that started this one and waits for its result; `depth` counts those above.
 
-    `requesters` are whom the turn that started it acts for.
+    `requesters` are whom the turn that started it acts for, and `payer` is for whom its model
+    calls are counted.
     """
 
     session_id: str
@@ -74,6 +107,7 @@ class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
     request_id: str
     depth: int = 1
     requesters: tuple[str, ...] = ()
+    payer: str = ""
 
 
 class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
@@ -153,12 +187,16 @@ class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
 
 
 class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
-    """The agent has answered: with the text of `call_id`, or by the tool call `output`."""
+    """The agent has answered: with the text of `call_id`, or by the tool call `output`.
+
+    `usage` is that of the turn's own model calls, `below` that of the children it waited for.
+    """
 
     turn: str
     call_id: str
     output: str = ""
-    usage: Tokens = Tokens()
+    usage: UsageSum = NO_USAGE
+    below: UsageSum = NO_USAGE
 
 
 class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
@@ -167,14 +205,16 @@ class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
     turn: str
     error: Failure
     structural: bool = False
-    usage: Tokens = Tokens()
+    usage: UsageSum = NO_USAGE
+    below: UsageSum = NO_USAGE
 
 
 class TurnCancelled(Record, frozen=True, kw_only=True, tag="turn.cancelled"):
     turn: str
     reason: str = ""
     superseded: bool = False
-    usage: Tokens = Tokens()
+    usage: UsageSum = NO_USAGE
+    below: UsageSum = NO_USAGE
 
 
 class TurnStopping(Record, frozen=True, kw_only=True, tag="turn.stopping"):
@@ -424,6 +464,13 @@ class ReasoningCompleted(Record, frozen=True, kw_only=True, tag="reasoning.compl
 
 
 class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
+    """The usage of a model call, for the `principal` whose turn it is, and what it has cost.
+
+    `prices` is the price data by which it was computed, and its version: that is done once, here.
+    Where no price was known it is empty, and the call counts as unpriced. With a `remote` these
+    are all calls of that agent's session behind another server, as that server tells.
+    """
+
     call_id: str
     attempt: int
     input_tokens: int = 0
@@ -431,6 +478,13 @@ class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     details: dict[str, int] = {}
+    model: str = ""
+    principal: str = ""
+    nano_usd: int = 0
+    prices: str = ""
+    remote: str = ""
+    model_calls: int = 1
+    unpriced_calls: int = 0
 
 
 class PromptSection(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -837,10 +891,13 @@ class SubagentContacted(Record, frozen=True, kw_only=True, tag="subagent.contact
 
 
 class SubagentCompleted(Record, frozen=True, kw_only=True, tag="subagent.completed"):
+    """`usage` is that of its session, with all below it; a remote one's is recorded by itself."""
+
     request_id: str
     call_id: str
     child: str
     value: str
+    usage: UsageSum = NO_USAGE
 
 
 class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
@@ -856,6 +913,7 @@ class SubagentFailed(Record, frozen=True, kw_only=True, tag="subagent.failed"):
     error: Failure
     agent: str = ""
     url: str = ""
+    usage: UsageSum = NO_USAGE
 
 
 # State and ownership

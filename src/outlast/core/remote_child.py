@@ -48,7 +48,7 @@ def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[AnyRecord
         changes += over.values()
         if view.end:
             yield from changes
-            yield from child_ended(turn, child, view.end, over)
+            yield from child_ended(lane, child, view.end, over)
             return
         changes += opened(lane, child, remote, contact, view, shown)
     yield from changes

@@ -15,9 +15,10 @@ from outlast.core.action import AskHuman
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import args_digest, request_name
-from outlast.core.record import AnyRecord, Failure, IdempotencyKey, Option
+from outlast.core.record import NO_USAGE, AnyRecord, Failure, IdempotencyKey, Option, UsageSum
 from outlast.core.result import Asked, ChildEnd
 from outlast.core.slice import grant
+from outlast.core.usage import payer
 
 APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
 NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")
@@ -193,7 +194,7 @@ def take(
         yield from wake(call, request)
     elif request.kind == "child":
         came = msgspec.json.decode(reply.args, type=ChildEnd)
-        yield from child_ended(lane.turn, request, came)
+        yield from child_ended(lane, request, came)
     else:
         yield from request_answered(lane, call, request, reply, dedupe)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
@@ -313,12 +314,14 @@ def authorization_ends(
 
 
 def child_ended(
-    turn: Turn, request: OpenRequest, came: ChildEnd, closed: Collection[str] = ()
+    lane: Lane, request: OpenRequest, came: ChildEnd, closed: Collection[str] = ()
 ) -> Iterator[AnyRecord]:
     """Keep what a child came to, and wake the tool that waits for it.
 
     Requests of the child are closed, unless they are among the `closed` already.
     """
+    assert lane.turn is not None
+    turn, remote = lane.turn, request.remote
     where = {
         "request_id": request.request_id,
         "call_id": request.call_id,
@@ -329,13 +332,32 @@ def child_ended(
         is_mine = other.subagent == request.request_id if other.subagent else is_asked
         if is_mine and other.request_id not in closed:
             yield close_request(other, "cancelled")
+    if remote and came.usage != NO_USAGE:
+        yield remote_usage(lane, request.call_id, remote.agent, came.usage)
+    used = NO_USAGE if remote else came.usage
     if came.error:
-        remote = request.remote
         at = {"agent": remote.agent, "url": remote.url} if remote else {}
-        yield r.SubagentFailed(**where, error=came.error, **at)
+        yield r.SubagentFailed(**where, error=came.error, usage=used, **at)
     else:
-        yield r.SubagentCompleted(**where, value=came.value)
+        yield r.SubagentCompleted(**where, value=came.value, usage=used)
     yield from wake(turn.calls[request.call_id], request)
+
+
+def remote_usage(lane: Lane, call_id: str, agent: str, used: UsageSum) -> AnyRecord:
+    """Record the usage of a session behind another server, of which this log has nothing else."""
+    return r.UsageRecorded(
+        call_id=call_id,
+        attempt=0,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        principal=payer(lane),
+        nano_usd=used.nano_usd,
+        remote=agent,
+        model_calls=used.model_calls,
+        unpriced_calls=used.unpriced_calls,
+    )
 
 
 def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from outlast.core.message import Content, Part
 from outlast.core.record import (
+    NO_USAGE,
     AuthorizationRequired,
     Failure,
     IdempotencyKey,
@@ -21,6 +22,7 @@ from outlast.core.record import (
     RequestOpened,
     SessionRekeyed,
     ToolEmitted,
+    UsageSum,
 )
 from outlast.core.slice import STATE_RECORDS, Slices, StateRecord, change
 
@@ -36,6 +38,13 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     details: Mapping[str, int] = {}
+
+
+class CallPrice(Struct, frozen=True, gc=False):
+    """What a model call has cost, in billionths of a US dollar, by which data of which version."""
+
+    nano_usd: int
+    prices: str
 
 
 class RequestedCall(Struct, frozen=True, gc=False):
@@ -64,7 +73,7 @@ class Answered(Struct, frozen=True, gc=False):
 
     Where it was streamed, the log has it from `deltas_from` on, `deltas` are what is left to write
     of it, and the text of the parts in `streamed` is there alone. `prompt` is what it was asked
-    with, if that was made of sections.
+    with, if that was made of sections. The `price` is None where none is known.
     """
 
     parts: tuple[Part, ...]
@@ -77,6 +86,7 @@ class Answered(Struct, frozen=True, gc=False):
     streamed: tuple[int, ...] = ()
     misfit: str = ""
     prompt: tuple[PromptSection, ...] = ()
+    price: CallPrice | None = None
 
 
 class ModelFailed(Struct, frozen=True, gc=False):
@@ -190,10 +200,14 @@ class NewAuthorization(Struct, frozen=True, gc=False):
 
 
 class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A child's result, as its parent gets it: a value as JSON text, or a failure."""
+    """A child's result, as its parent gets it: a value as JSON text, or a failure.
+
+    `usage` is that of its session, with all below it.
+    """
 
     value: str = ""
     error: Failure | None = None
+    usage: UsageSum = NO_USAGE
 
 
 class RemoteView(Struct, frozen=True, gc=False):

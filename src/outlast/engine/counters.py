@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from outlast.core import record as r
+from outlast.core.usage import used_by
 from outlast.store import Commit, WorkerInfo
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -64,6 +66,25 @@ class FailureCounter:
         ]
 
 
+class UsageCounter:
+    """Adds up the usage of model calls by agent and model."""
+
+    def __init__(self) -> None:
+        self._models = BoundedCodes()
+        self._sums: dict[tuple[str, str], r.UsageSum] = {}
+
+    def add(self, used: r.UsageRecorded, agent: str) -> None:
+        key = agent, self._models.told(used.model)
+        self._sums[key] = self._sums.get(key, r.NO_USAGE) + used_by(used)
+
+    def plain(self) -> list[dict[str, Any]]:
+        """Return the sums, each with what it is of."""
+        return [
+            {"agent": agent, "model": model, **asdict(used)}
+            for (agent, model), used in list(self._sums.items())
+        ]
+
+
 class WorkerCounters:
     """Counters that only grow. `of_others` say what the store and others have counted."""
 
@@ -75,6 +96,7 @@ class WorkerCounters:
         self._takeovers = Counter[str](dict.fromkeys(UNGRACEFUL, 0))
         self._failed_turns = FailureCounter()
         self._outages = FailureCounter()
+        self._usage = UsageCounter()
         self._input_tokens = 0
         self._output_tokens = 0
         self._steps = [0] * (len(BUCKETS) + 1)
@@ -92,7 +114,8 @@ class WorkerCounters:
             elif kind in STEP_ENDS:
                 self._step_took(max(0, at - step_began) / 1000 if step_began else 0.0)
                 step_began = 0
-            elif isinstance(record, r.UsageRecorded):
+            elif isinstance(record, r.UsageRecorded) and not record.remote:
+                self._usage.add(record, agent)
                 self._input_tokens += record.input_tokens
                 self._output_tokens += record.output_tokens
             elif isinstance(record, r.LaneTakenOver) and not record.graceful:
@@ -123,6 +146,7 @@ class WorkerCounters:
             "refusals": self._refusals,
             "failed_turns": self._failed_turns.plain(),
             "provider_outages": self._outages.plain(),
+            "usage": self._usage.plain(),
             "input_tokens": self._input_tokens,
             "output_tokens": self._output_tokens,
             **{name: count for counts in self._of_others for name, count in counts().items()},

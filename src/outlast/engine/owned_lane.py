@@ -25,6 +25,7 @@ from outlast.core.outcome import active_time, opening
 from outlast.core.record import AnyRecord
 from outlast.core.result import ChildEnd, NewChild
 from outlast.core.slice import Slices
+from outlast.core.usage import usage_of
 from outlast.engine.commit_draft import HOLDS, CommitDraft, effect_of
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.lane_folds import LaneFolds, LaneLost, LaneStale, changes_slices, insist
@@ -412,6 +413,7 @@ class OwnedLane:
             frees=tuple(draft.frees),
             sends=tuple(draft.sends),
             deaths=self._deaths_after(records) if self.deaths else None,
+            used=usage_of(records),
         )
 
     def _deaths_after(self, records: Sequence[AnyRecord]) -> int | None:

@@ -18,6 +18,7 @@ from outlast.core.name import MAIN
 from outlast.core.record import AnyRecord, Parent
 from outlast.core.request import requesters
 from outlast.core.result import Asked, ChildEnd, NewChild
+from outlast.core.usage import payer, usage_with_children
 from outlast.store import Admission
 
 TOLD_TO_OTHERS = frozenset(
@@ -78,7 +79,9 @@ class SessionMessages:
             token=self._clock.token(),
             deadline_at=lane.deadline,
             outbox=child.outbox,
-            parent=Parent(lane.session, lane.name, request_id, lane.depth + 1, requesters(lane)),
+            parent=Parent(
+                lane.session, lane.name, request_id, lane.depth + 1, requesters(lane), payer(lane)
+            ),
         )
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content)
@@ -141,7 +144,7 @@ class SessionMessages:
             delivery_id=self._clock.new_id("dlv"),
             kind="reply",
             request_id=lane.parent.request_id,
-            args=_encode(end).decode(),
+            args=_encode(replace(end, usage=usage_with_children(lane))).decode(),
         )
         return (self._admission(lane.tenant, lane.parent.session_id, lane.parent.lane, reply),)
 

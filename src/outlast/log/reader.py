@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.event import BEGINNING, Cursor, Deltas, Event, present, requested_args
 from outlast.core.message import Part, Text, ToolCall
-from outlast.core.record import Entry, Failure, Tokens
+from outlast.core.record import Entry, Failure
+from outlast.core.usage import TreeUsage
 from outlast.core.view import whole_parts
 from outlast.store import LogStore, Store
 from outlast.store.refusal import cursor_ahead, history_gone
@@ -220,7 +221,7 @@ class Outcome(Struct, frozen=True):
     text: str = ""
     output: str | None = None
     error: Failure | None = None
-    usage: Tokens = Tokens()
+    usage: TreeUsage = TreeUsage()
 
 
 TurnEnd = r.TurnCompleted | r.TurnFailed | r.TurnCancelled
@@ -237,9 +238,9 @@ async def read_outcome(
             end = e
         match end:
             case r.TurnFailed():
-                return Outcome(end.turn, "failed", error=end.error, usage=end.usage)
+                return Outcome(end.turn, "failed", error=end.error, usage=usage_of_turn(end))
             case r.TurnCancelled():
-                return Outcome(end.turn, "cancelled", usage=end.usage)
+                return Outcome(end.turn, "cancelled", usage=usage_of_turn(end))
             case r.TurnCompleted(call_id=call_id):
                 if isinstance(e, r.MessageCompleted) and e.call_id == call_id:
                     return await completed(store, session_id, end, entry.offset, e)
@@ -253,7 +254,12 @@ async def completed(
     before = await said_before(store, session_id, offset, answer)
     parts = whole_parts(answer, texts, before)
     text = "".join(part.text for part in parts if isinstance(part, Text))
-    return Outcome(end.turn, "completed", text, output_args(parts, end.output), usage=end.usage)
+    output, usage = output_args(parts, end.output), usage_of_turn(end)
+    return Outcome(end.turn, "completed", text, output, usage=usage)
+
+
+def usage_of_turn(end: TurnEnd) -> TreeUsage:
+    return TreeUsage(end.usage, end.usage + end.below)
 
 
 async def said_before(

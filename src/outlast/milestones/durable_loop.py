@@ -30,7 +30,7 @@ from outlast.clock import Clock
 from outlast.core.instant import Span, date_of, milliseconds, not_too_late, since_epoch
 from outlast.core.message import Said
 from outlast.core.name import MAIN
-from outlast.core.record import Tokens
+from outlast.core.record import UsageSum
 from outlast.core.setting import count_of, one_of
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
@@ -81,7 +81,7 @@ class ExecutionResult(Struct, Generic[Out], frozen=True, kw_only=True):
     output: Out
     session_id: str
     attempts: int
-    usage: Tokens
+    usage: UsageSum
     is_kept: bool = True
 
 

@@ -13,7 +13,7 @@ import msgspec
 import zstandard
 from msgspec import Raw, Struct
 
-from outlast.core.record import Tokens
+from outlast.core.record import UsageSum
 from outlast.errors import StoreFromTheFuture
 
 FORMAT = 1
@@ -45,7 +45,7 @@ class ExecutionProgress(Struct, frozen=True, kw_only=True):
 
     execution: Execution
     attempts: int = 0
-    usage: Tokens = Tokens()
+    usage: UsageSum = UsageSum()
 
 
 class SavedCheckpoint(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class SavedCheckpoint(Struct, frozen=True, kw_only=True):
     execution: Execution
     number: int
     attempts: int
-    usage: Tokens
+    usage: UsageSum
     written_at: int
     snapshot: Raw
 
@@ -64,7 +64,7 @@ class CompletedExecution(Struct, frozen=True, kw_only=True):
 
     execution: Execution
     attempts: int
-    usage: Tokens
+    usage: UsageSum
     completed_at: int
     output: Raw
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from outlast.agents.state.snapshot import Snapshot
 from outlast.clock import Clock
-from outlast.core.fold import add_usage
 from outlast.core.instant import date_of
 from outlast.core.record import MilestoneReached, UsageRecorded
+from outlast.core.usage import used_by
 from outlast.errors import StoreError
 from outlast.log_context import get_logger
 from outlast.milestones.directory import ExecutionDirectory
@@ -64,7 +64,7 @@ class ExecutionRecorder:
         """Write down what is worth it of a commit, before its author goes on."""
         used = [record for record in commit.records if isinstance(record, UsageRecorded)]
         for each in used:
-            usage = add_usage(self.progress.usage, each)
+            usage = self.progress.usage + used_by(each)
             self.progress = replace(self.progress, usage=usage)
         if used:
             await self.keep_progress()

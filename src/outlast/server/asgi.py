@@ -38,6 +38,7 @@ from outlast.server.route import (
     reading,
     request,
     session,
+    usage,
 )
 from outlast.server.settings import ServerSettings
 from outlast.server.stream import route as stream
@@ -56,6 +57,7 @@ ROUTERS = (
     agent.router,
     request.router,
     fleet.router,
+    usage.router,
     callback.router,
     channel.router,
     connection.router,

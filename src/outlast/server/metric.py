@@ -157,6 +157,7 @@ def of_workers(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[
         if name in counters
     ]
     yield from family("outlast_tokens_total", COUNTER, "Tokens that models have used.", tokens)
+    yield from of_usage(counters_by_worker)
     steps = [
         sample
         for worker, counters in counters_by_worker.items()
@@ -165,6 +166,34 @@ def of_workers(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[
     ]
     about = "How long steps took: a model call and the tool calls that it asked for."
     yield from family("outlast_step_seconds", HISTOGRAM, about, steps)
+
+
+KINDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+COSTS = {
+    "model_calls": ("model_calls", "Model calls that have answered."),
+    "unpriced_calls": ("unpriced_calls", "Of these, calls whose price is not known."),
+    "usd": ("nano_usd", "What the others have cost, in US dollars."),
+}
+
+
+def of_usage(counters_by_worker: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Tell what models were used for, by agent and model."""
+    found = [
+        ({"worker": worker, "agent": str(each["agent"]), "model": str(each["model"])}, each)
+        for worker, counters in counters_by_worker.items()
+        for each in counters.get("usage", ())
+    ]
+    tokens: list[Sample] = [
+        ("", {**whose, "kind": name.removesuffix("_tokens")}, float(each[name]))
+        for whose, each in found
+        for name in KINDS
+    ]
+    about = "Tokens that models have used, by agent and model."
+    yield from family("outlast_usage_tokens_total", COUNTER, about, tokens)
+    for name, (field, about) in COSTS.items():
+        scale = 1e-9 if field == "nano_usd" else 1.0
+        samples: list[Sample] = [("", whose, each[field] * scale) for whose, each in found]
+        yield from family(f"outlast_usage_{name}_total", COUNTER, about, samples)
 
 
 def histogram(steps: Mapping[str, Any], labels: Labels) -> Iterator[Sample]:
@@ -182,7 +211,7 @@ def family(name: str, kind: str, about: str, samples: Sequence[Sample]) -> Itera
     yield f"# TYPE {name} {kind}"
     for suffix, labels, value in samples:
         pairs = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
-        yield f"{name}{suffix}{'{' + pairs + '}' if pairs else ''} {value:g}"
+        yield f"{name}{suffix}{'{' + pairs + '}' if pairs else ''} {value:.15g}"
 
 
 def escaped(text: str) -> str:

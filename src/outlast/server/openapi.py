@@ -19,6 +19,7 @@ TAGS = {
     "agents": "The one session of an agent that has a key.",
     "requests": "What humans are asked, and their answers.",
     "fleet": "Lanes and workers.",
+    "usage": "What models were used for, and what that has cost.",
     "callbacks": "Outside events that tools wait for.",
     "connections": "Where people come back to from signing in.",
     "health": "How the server is.",

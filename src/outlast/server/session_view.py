@@ -7,7 +7,6 @@ from outlast.core.index import PEOPLE, RELAYED
 from outlast.core.instant import date_or_none
 from outlast.core.lane import Lane
 from outlast.core.name import KEYED
-from outlast.core.record import Tokens
 from outlast.log.explain import read_state
 from outlast.log.reader import EntriesBefore
 from outlast.server.error import invalid_cursor
@@ -51,7 +50,7 @@ async def portray(
         waits=[wait_of(n, states[n.lane], since) for n in resting],
         waiting_for=waiting_out(await read_waiting(store, info)),
         requests=[request_out(request_of(request), info.agent) for request in requests],
-        usage=usage_out(total(states)),
+        usage=usage_out(await store.usage.tree(info.session_id)),
         lineage=await lineage_of(store, info),
         deadline=rfc3339_or_none(date_or_none(min(deadlines, default=None))),
     )
@@ -106,9 +105,3 @@ async def began(store: Store, info: SessionInfo, lanes: list[str]) -> dict[str, 
         if len(found) == len(lanes) or not left:
             break
     return found
-
-
-def total(states: Mapping[str, Lane]) -> Tokens:
-    usages = [state.usage for state in states.values()]
-    names = Tokens.__struct_fields__
-    return Tokens(**{name: sum(getattr(usage, name) for usage in usages) for name in names})

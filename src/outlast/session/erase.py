@@ -15,6 +15,8 @@ from outlast.errors import Conflict, UnknownRequest, UnknownSession
 from outlast.session.inbox import Inbox
 from outlast.store import Store
 
+ERASED = Failure("ERASED", "the session was erased")
+
 
 class SessionEraser:
     """Erases sessions. `cancel_remote` ends what one and its descendants do at remote agents."""
@@ -42,11 +44,12 @@ class SessionEraser:
         started = (await self._store.log.read(session_id, 0, 1)).entries[0].record
         assert isinstance(started, SessionStarted)
         assert started.parent is not None
+        used = await self._store.usage.tree(session_id)
         reply = DeliveryQueued(
             delivery_id="",
             kind="reply",
             request_id=started.parent.request_id,
-            args=to_json(ChildEnd(error=Failure("ERASED", "the session was erased"))),
+            args=to_json(ChildEnd(error=ERASED, usage=used.total)),
         )
         with suppress(
             Conflict, UnknownSession, UnknownRequest

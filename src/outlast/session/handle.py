@@ -28,6 +28,7 @@ from outlast.core.instant import Span, date_of, milliseconds
 from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
 from outlast.core.state_change import check_size
+from outlast.core.usage import TreeUsage
 from outlast.errors import (
     NothingToRetry,
     TaskCannotWait,
@@ -508,6 +509,10 @@ class Session(Generic[Out]):
         """Say of each lane what it does or waits for, and why."""
         now = date_of(self._store.clock.earliest())
         return explain(await gather(self._store, self.id, now))
+
+    async def usage(self) -> TreeUsage:
+        """Return what the session has used so far, and the total with all that it has started."""
+        return await self._store.usage.tree(self.id)
 
     async def requests(self) -> tuple[Request, ...]:
         """Return the questions that are open."""

@@ -5,7 +5,8 @@ from typing import Any, Generic, Literal
 from msgspec import Struct
 from typing_extensions import TypeVar
 
-from outlast.core.record import Failure, Tokens
+from outlast.core.record import Failure
+from outlast.core.usage import TreeUsage
 from outlast.errors import DeadlineExceeded, SessionError, StillWaiting
 from outlast.session.request import Request
 from outlast.session.waiting import WaitingFor, in_words
@@ -23,6 +24,7 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
     ended, or idle where nothing has been said yet; refused and ignored are messages that no turn
     took, because the session was over. It is running where the time to wait was up before.
+    `usage` is the turn's own, and its total with the children that it waited for.
     `waiting_for` says what a session that is running or waiting waits for; None: it is at work.
     """
 
@@ -30,7 +32,7 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     output: Out | None = None
     requests: tuple[Request, ...] = ()
     error: Failure | None = None
-    usage: Tokens = Tokens()
+    usage: TreeUsage = TreeUsage()
     turn: str = ""
     waiting_for: WaitingFor | None = None
 

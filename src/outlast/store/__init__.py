@@ -5,9 +5,9 @@ time own a lane, and never shows what it could still take back. Every method is
 atomic: it happens whole or not at all, and when it has returned, it has happened.
 `outlast.testing.StoreContract` holds any implementation to these sentences.
 
-The contract has six topics, each a module with a protocol and the structs that go in and come
-out: `log`, `work`, `listing`, `limit`, `outbox`, `document`. `contract.py` joins them to a `Store`;
-`outlast.stores` has the implementations.
+The contract has seven topics, each a module with a protocol and the structs that go in and come
+out: `log`, `work`, `listing`, `limit`, `outbox`, `document`, `usage`. `contract.py` joins them to a
+`Store`; `outlast.stores` has the implementations.
 
 Instants are milliseconds since the epoch, by the store's clock; `clock.py` says which clock each
 date comes from. An arrival is an entry that was not written by a
@@ -38,6 +38,7 @@ from outlast.store.listing import (
 )
 from outlast.store.log import Loaded, LogPage, LogStore
 from outlast.store.outbox import DeadLetter, OutboxCursor, OutboxStore
+from outlast.store.usage import UsageFilter, UsageKey, UsageLine, UsageStore
 from outlast.store.work import (
     NO_LIMITS,
     Claim,
@@ -98,6 +99,10 @@ __all__ = [
     "TakeoverEvidence",
     "Transaction",
     "Unfinished",
+    "UsageFilter",
+    "UsageKey",
+    "UsageLine",
+    "UsageStore",
     "WorkStore",
     "WorkerInfo",
 ]

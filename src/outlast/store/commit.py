@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from outlast.core.index import NO_CHANGES, Index
 from outlast.core.record import AnyRecord, Entry
+from outlast.core.usage import UsageChange
 from outlast.store.admission import Admission
 
 
@@ -54,6 +55,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
     `deaths`, where given, is how many owners the lane has lost by now without getting on: 0 says
     that it has got on, and ends its pause.
+    `used` is added to the usage of the session on the day of the commit, in UTC.
     """
 
     session_id: str
@@ -81,10 +83,11 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     sends: tuple[Admission, ...] = ()
     epoch: str = ""
     deaths: int | None = None
+    used: tuple[UsageChange, ...] = ()
 
     @property
     def is_plain(self) -> bool:
-        """Say whether it adds to the log and nothing else follows from it, as with most."""
+        """Say whether it adds to the log, and nothing else but usage follows from it."""
         return (
             self.index is NO_CHANGES
             and bool(self.records)

@@ -1,4 +1,4 @@
-"""The whole contract: the six topics of a store, and how it is opened and closed."""
+"""The whole contract: the seven topics of a store, and how it is opened and closed."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,6 +9,7 @@ from outlast.store.limit import LimitStore
 from outlast.store.listing import ListingStore
 from outlast.store.log import LogStore
 from outlast.store.outbox import OutboxStore
+from outlast.store.usage import UsageStore
 from outlast.store.work import WorkStore
 
 
@@ -36,6 +37,9 @@ class Store(Protocol):
 
     @property
     def document(self) -> DocumentStore: ...
+
+    @property
+    def usage(self) -> UsageStore: ...
 
     @property
     def clock(self) -> StoreClock:

@@ -1,6 +1,6 @@
 """Wrappers that hand everything on to another store: tests inject faults with them.
 
-Each topic has a wrapper of its own; `WrappedStore` is all six. Override the method that should go
+Each topic has a wrapper of its own; `WrappedStore` is all seven. Override the method that should go
 wrong. Nothing in production code knows of it.
 """
 
@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from outlast.core.record import FORMAT
+from outlast.core.usage import TreeUsage, UsageRow
 from outlast.errors import OutlastError
 from outlast.store import (
     NO_LIMITS,
@@ -46,6 +47,10 @@ from outlast.store import (
     TakeoverEvidence,
     Transaction,
     Unfinished,
+    UsageFilter,
+    UsageKey,
+    UsageLine,
+    UsageStore,
     WorkerInfo,
     WorkStore,
 )
@@ -334,12 +339,38 @@ class WrappedDocument(Wrapper):
         return await self.inner.document.delete(document)
 
 
+class WrappedUsage(Wrapper):
+    """An `outlast.store.UsageStore` that hands on to the one of another store."""
+
+    async def by(
+        self,
+        key: UsageKey | None,
+        wanted: UsageFilter,
+        *,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[UsageLine]:
+        return await self.inner.usage.by(key, wanted, after=after, limit=limit)
+
+    async def tree(self, session_id: str) -> TreeUsage:
+        return await self.inner.usage.tree(session_id)
+
+    async def rows(self, session_id: str) -> Sequence[UsageRow]:
+        return await self.inner.usage.rows(session_id)
+
+
 class WrappedStore(
-    WrappedLog, WrappedWork, WrappedListing, WrappedLimit, WrappedOutbox, WrappedDocument
+    WrappedLog,
+    WrappedWork,
+    WrappedListing,
+    WrappedLimit,
+    WrappedOutbox,
+    WrappedDocument,
+    WrappedUsage,
 ):
     """An `outlast.store.Store` round another one.
 
-    It is its own six topics, so that one subclass can override methods of several of them and
+    It is its own seven topics, so that one subclass can override methods of several of them and
     keep what it counts in one place. No name stands in two topics.
     """
 
@@ -365,6 +396,10 @@ class WrappedStore(
 
     @property
     def document(self) -> DocumentStore:
+        return self
+
+    @property
+    def usage(self) -> UsageStore:
         return self
 
     @property

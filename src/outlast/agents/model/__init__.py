@@ -29,12 +29,13 @@ from outlast.core.message import (
     UserMessage,
     text_of,
 )
-from outlast.core.record import Failure, Tokens
-from outlast.core.result import Usage
+from outlast.core.record import Failure
+from outlast.core.result import CallPrice, Usage
 from outlast.core.view import View
 
 __all__ = [
     "AnswerCutOff",
+    "CallPrice",
     "Failure",
     "FinishedAnswer",
     "KeepAlive",
@@ -49,7 +50,6 @@ __all__ = [
     "ReasoningPiece",
     "Text",
     "TextPiece",
-    "Tokens",
     "ToolCall",
     "ToolCallPiece",
     "ToolOutput",

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from outlast.core.message import Part
 from outlast.core.record import Failure
-from outlast.core.result import Usage
+from outlast.core.result import CallPrice, Usage
 from outlast.core.view import View
 
 
@@ -67,13 +67,15 @@ class KeepAlive(Struct, frozen=True, gc=False):
 class FinishedAnswer(Struct, frozen=True, gc=False):
     """The whole answer. Its parts are those announced by the pieces, in the same order.
 
-    ToolCall parts come with an empty `call_id`: naming calls is the engine's.
+    ToolCall parts come with an empty `call_id`: naming calls is the engine's. A client that knows
+    what the call has cost says so as its `price`.
     """
 
     parts: tuple[Part, ...]
     usage: Usage = Usage()
     model: str = ""
     finish: str = ""
+    price: CallPrice | None = None
 
 
 ModelPiece = TextPiece | ReasoningPiece | ToolCallPiece | KeepAlive | FinishedAnswer

@@ -26,6 +26,7 @@ from outlast.agents.model.client import (
     ToolSpec,
 )
 from outlast.agents.model.error import classify
+from outlast.agents.model.price import is_listed, listed_price
 from outlast.agents.model.translation import StreamTranslator, read_parts, read_usage, render
 from outlast.core.message import Message, ModelAnswer, ProviderPart, Text, UserMessage
 from outlast.core.view import View
@@ -177,6 +178,10 @@ class ProviderModel:
         for piece in announcer.complete(answer.parts):
             yield piece
         yield answer
+
+    async def is_priced(self) -> bool:
+        """Say whether the list of prices has the model."""
+        return is_listed(await self.ready())
 
     def classify(self, error: Exception) -> ModelFailure:
         """Say what an error that `request` or `stream` raised means."""
@@ -347,4 +352,5 @@ def finished(response: ModelResponse, model: Model) -> FinishedAnswer:
         usage=read_usage(response.usage),
         model=response.model_name or model.model_name,
         finish=response.finish_reason or reason or "",
+        price=listed_price(response, model.model_name),
     )

@@ -28,6 +28,7 @@ from outlast.agents.model.client import (
     ToolCallPiece,
 )
 from outlast.agents.model.error import classify_error, hint_of
+from outlast.agents.model.price import ModelPricing
 from outlast.agents.prompt.render import PromptRenderer, RenderedPrompt
 from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
@@ -128,6 +129,7 @@ class ModelCaller:
         self._has_policies = rules.has_policies
         self._renderer = renderer
         self._agent = agent
+        self._pricing = ModelPricing(agent.prices, agent.policy.models[number], client)
         self._client = client
         self._deps = deps
         self._clock = clock
@@ -161,6 +163,9 @@ class ModelCaller:
             return ModelFailed(failed, kind="recoverable")
         result: Answered | ModelFailed
         try:
+            if refused := await self._pricing.refusal():
+                pause = self._pause(lane, "blocked")
+                return ModelFailed(refused, "blocked", backoff=pause)
             finished = await self._ask(self._request(lane, slices, view, action, prompt), hear)
             result = await self._answered(finished, action, lane, slices, prompt, hear)
         except Exception as error:  # noqa: BLE001 - the client says what it means
@@ -282,7 +287,13 @@ class ModelCaller:
         # Clients are others' code, too: an answer that cannot be read again is none.
         whole = codec.proven(replace(finished, parts=tuple(parts)), _answers)
         return Answered(
-            whole.parts, whole.usage, tuple(wanted), whole.model, whole.finish, misfit=misfit
+            whole.parts,
+            whole.usage,
+            tuple(wanted),
+            whole.model,
+            whole.finish,
+            misfit=misfit,
+            price=self._pricing.price(whole),
         )
 
     async def _decided(self, wanted: RequestedCall, part: ToolCall, lane: Lane) -> RequestedCall:

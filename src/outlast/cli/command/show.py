@@ -20,7 +20,8 @@ from outlast.cli.terminal.run import command
 from outlast.core import record as r
 from outlast.core.lane import PROVIDER
 from outlast.core.message import text_of
-from outlast.core.record import AnyRecord, Tokens
+from outlast.core.record import AnyRecord
+from outlast.core.usage import TreeUsage, in_figures
 from outlast.log.reader import Outcome, read_outcome
 from outlast.session import Request, WaitingFor
 from outlast.session.request import request_lines
@@ -29,16 +30,13 @@ from outlast.store import SessionInfo, Store
 
 
 class LogSummary(Struct):
-    """Facts that only the log has: the whole cost, the lanes' waits, the queued messages."""
+    """Facts that only the log has: the lanes' waits, the queued messages."""
 
-    usage: Tokens = Tokens()
     waits: dict[str, tuple[str, ...]] = field(default_factory=dict)
     queue: dict[str, str] = field(default_factory=dict)
 
     def see(self, lane: str, e: AnyRecord) -> None:
         match e:
-            case r.UsageRecorded():
-                self.usage = plus(self.usage, e)
             case r.SessionWaiting():
                 self.waits[lane] = e.wait
             case r.SessionResumed() | r.LaneTakenOver():
@@ -50,15 +48,6 @@ class LogSummary(Struct):
                 self.queue.pop(e.delivery_id, None)
             case r.DeliveryJoined() | r.DeliverySettled():
                 self.queue.pop(e.delivery_id, None)
-
-
-def plus(before: Tokens, e: r.UsageRecorded) -> Tokens:
-    return Tokens(
-        before.input_tokens + e.input_tokens,
-        before.output_tokens + e.output_tokens,
-        before.cache_read_tokens + e.cache_read_tokens,
-        before.cache_write_tokens + e.cache_write_tokens,
-    )
 
 
 @command
@@ -77,10 +66,12 @@ async def show(
         told = await read_all(app.store, session)
         last = await read_outcome(app.store, session, info.end + 1, lambda _: True)
         waiting = await read_waiting(app.store, info)
+        usage = await handle.usage()
         if as_json:
-            json_out({**plain(info, requests, told, last), "waiting_for": waiting})
+            more = {"usage": plain_usage(usage), "waiting_for": waiting}
+            json_out({**plain(info, requests, told, last), **more})
         else:
-            show_all(info, requests, told, last, waiting)
+            show_all(info, requests, told, last, waiting, usage)
 
 
 async def read_all(store: Store, session_id: str) -> LogSummary:
@@ -105,10 +96,13 @@ def plain(
         "lanes": lanes,
         "requests": requests,
         "queue": queue,
-        "usage": {name: getattr(told.usage, name) for name in Tokens.__struct_fields__},
         "last_turn": asdict(last) if last else None,
         "continuation_token": token,
     }
+
+
+def plain_usage(usage: TreeUsage) -> dict[str, Any]:
+    return {"own": asdict(usage.own), "total": asdict(usage.total)}
 
 
 def show_all(
@@ -117,8 +111,8 @@ def show_all(
     told: LogSummary,
     last: Outcome | None,
     waiting: WaitingFor | None,
+    usage: TreeUsage,
 ) -> None:
-    usage = told.usage
     pairs = [
         ("session", info.session_id),
         ("agent", f"{info.agent} ({info.mode})"),
@@ -127,7 +121,8 @@ def show_all(
         ("waits for", wait_line(info, told, waiting)),
         ("started", moment(info.created_at)),
         ("changed", f"{moment(info.updated_at)}, at offset {info.end}"),
-        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
+        ("used", in_figures(usage.own)),
+        ("with children", in_figures(usage.total) if usage.total != usage.own else ""),
     ]
     fields([(name, value) for name, value in pairs if value])
     if len(info.lanes) > 1:

@@ -5,6 +5,8 @@ from typing import Any
 
 from outlast.cli.terminal.output import json_line, moment, one_line
 from outlast.core.event import Event
+from outlast.core.record import UsageSum
+from outlast.core.usage import in_figures
 from outlast.session.request import call_text
 
 Data = Mapping[str, Any]
@@ -54,7 +56,10 @@ def queued(data: Data) -> str:
 
 
 def usage(data: Data) -> str:
-    return f"{data.get('input_tokens', 0)} in, {data.get('output_tokens', 0)} out"
+    counts = {name: data.get(name, 0) for name in UsageSum.__struct_fields__}
+    used = UsageSum(**{**counts, "model_calls": data.get("model_calls", 1)})
+    remote = data.get("remote")
+    return f"{f'remote agent {remote}: ' if remote else ''}{in_figures(used)}"
 
 
 def requested(data: Data) -> str:

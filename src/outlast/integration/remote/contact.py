@@ -181,5 +181,6 @@ class RefusedStart(Exception):
 def end_of(seen: RemoteState) -> ChildEnd:
     """Return what a session there came to."""
     if seen.status == "completed":
-        return ChildEnd(value=to_json(seen.output))
-    return ChildEnd(error=seen.error or r.Failure(seen.status.upper(), "it was stopped"))
+        return ChildEnd(value=to_json(seen.output), usage=seen.usage)
+    error = seen.error or r.Failure(seen.status.upper(), "it was stopped")
+    return ChildEnd(error=error, usage=seen.usage)

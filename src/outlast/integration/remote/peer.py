@@ -18,7 +18,7 @@ from msgspec.structs import asdict, replace
 from outlast.client import Client, RemoteSession
 from outlast.core.event import Event
 from outlast.core.instant import date_of, milliseconds_at
-from outlast.core.record import Failure
+from outlast.core.record import NO_USAGE, Failure, UsageSum
 from outlast.errors import (
     InvalidInput,
     InvalidServerAnswer,
@@ -33,6 +33,7 @@ from outlast.integration.remote.limit import (
     LOOK_TIMEOUT,
     MAX_ANSWER,
     MAX_REASON,
+    bounded_usage,
     check_end,
     check_event,
     check_events,
@@ -85,7 +86,7 @@ class RemoteSignIn(Struct, frozen=True):
 
 
 class RemoteState(Struct, frozen=True):
-    """How a session there stands: what it came to, if it is over, or what it asks."""
+    """How a session there stands: what it came to and used, if it is over, or what it asks."""
 
     status: str
     is_over: bool = False
@@ -93,6 +94,7 @@ class RemoteState(Struct, frozen=True):
     error: Failure | None = None
     requests: tuple[Request, ...] = ()
     sign_ins: tuple[RemoteSignIn, ...] = ()
+    usage: UsageSum = NO_USAGE
 
 
 class PeerClient(Client):
@@ -189,7 +191,14 @@ class Peer:
                 raise InvalidServerAnswer(why.message) from None
             check_end(result)
             error = failure_of(result.error) if result.error else None
-            return RemoteState(result.status, True, result.output, error, sign_ins=sign_ins)
+            return RemoteState(
+                status=result.status,
+                is_over=True,
+                output=result.output,
+                error=error,
+                sign_ins=sign_ins,
+                usage=bounded_usage(info.usage.total),
+            )
 
     async def answer(
         self, session_id: str, key: str, request_id: str, option: str, text: str, args: Any

@@ -271,6 +271,7 @@ class TracedStore:
         self.limit = store.limit
         self.outbox = store.outbox
         self.document = store.document
+        self.usage = store.usage
         self.clock = store.clock
         self.migrate = store.migrate
         self.close = store.close

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from outlast.core import record as r
 from outlast.core.instant import date_of
-from outlast.core.lane import Lane
+from outlast.core.lane import Lane, Turn
+from outlast.core.record import NO_USAGE
+from outlast.core.usage import in_figures
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
 from outlast.log.explain.obstacle import the_permits
@@ -45,6 +47,7 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
         started = evidence.when(info.lane, r.TurnStarted, turn=turn.id)
         text = f"turn {turn.id} is open, in step {turn.step}"
         yield Cause(kind="turn", text=text, since=started, turn=turn.id, step=turn.step)
+        yield from what_it_used(turn)
     if turn or info.queued or info.worker:
         yield from who_carries(info, evidence)
     yield from what_has_arrived(lane)
@@ -54,6 +57,16 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
         yield from at_rest(lane, evidence)
     yield from the_permits(info, lane, evidence)
     yield from queue(info, evidence)
+
+
+def what_it_used(turn: Turn) -> Iterator[Cause]:
+    """Say what the open turn has used so far, by itself and with the children that have ended."""
+    if turn.usage == turn.below == NO_USAGE:
+        return
+    text = f"it has used {in_figures(turn.usage)}"
+    if turn.below != NO_USAGE:
+        text += f"; with children that have ended, {in_figures(turn.usage + turn.below)}"
+    yield Cause(kind="usage", text=text, turn=turn.id)
 
 
 def how_it_ended(evidence: ExplainEvidence) -> Iterator[Cause]:

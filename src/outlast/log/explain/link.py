@@ -11,6 +11,7 @@ from outlast.core.record import Failure
 CauseKind = Literal[
     "over",
     "turn",
+    "usage",
     "owner",
     "takeover",
     "worker",

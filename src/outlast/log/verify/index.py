@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from outlast.core import record as r
 from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
 from outlast.core.instant import date_of, date_or_none, rfc3339
 from outlast.core.record import Entry
+from outlast.core.usage import UsageChange, UsageRow, date_of_day, day_of, usage_of
 from outlast.log.verify.rule import Wrong
 from outlast.store import DeliveryInfo, FailureInfo, RequestInfo
 
@@ -27,6 +28,8 @@ class Indexes:
         self.failures: dict[str, FailureInfo] = {}
         """By lane."""
         self.over = ""
+        self.usage: dict[str, UsageRow] = {}
+        """By day, model, principal and remote agent."""
         self._session_id = session_id
         self._tenant = tenant
         self._agent = agent
@@ -37,6 +40,8 @@ class Indexes:
             self._arrive(entry)
         else:
             self._change(index((entry.record,)), entry)
+            for change in usage_of((entry.record,)):
+                self._use(change, day_of(entry.at))
 
     def queued(self, lane: str) -> int:
         """Count the messages that wait in a lane."""
@@ -104,6 +109,13 @@ class Indexes:
             )
         self._change_tokens(changes)
 
+    def _use(self, change: UsageChange, day: int) -> None:
+        model, principal, remote, used = astuple(change)
+        row = UsageRow(self._tenant, self._agent, model, principal, remote, day, used)
+        if known := self.usage.get(name := usage_name(row)):
+            row = replace(row, used=known.used + used)
+        self.usage[name] = row
+
     def _change_tokens(self, changes: Index) -> None:
         for token in changes.tokens:
             self.tokens.pop(token, None)
@@ -146,6 +158,17 @@ def wrong_tokens(log: Indexes, found: Sequence[tuple[str, bool]]) -> Iterator[Wr
         extra = len(stored) - len(log.tokens)
         what = f"{extra} that the log never gave out" if extra else "another order than the log"
         yield "TOKEN_INDEX", f"the list of continuation tokens has {what}"
+
+
+def wrong_usage(log: Indexes, found: Sequence[UsageRow]) -> Iterator[Wrong]:
+    stored = {usage_name(row): row for row in found}
+    yield from compare("USAGE_INDEX", "usage", log.usage, stored)
+
+
+def usage_name(row: UsageRow) -> str:
+    """Return what a row is known by within its session."""
+    what = f"remote agent {row.remote!r}" if row.remote else f"{row.model!r}"
+    return f"of {what} for {row.principal!r} on {date_of_day(row.day)}"
 
 
 def compare(

@@ -13,7 +13,7 @@ from outlast.core import record as r
 from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
-from outlast.core.record import AnyRecord, Tokens
+from outlast.core.record import NO_USAGE, AnyRecord
 from outlast.core.result import Asked
 from outlast.log.verify.turn_rule import TURN_RULES
 
@@ -57,8 +57,10 @@ def turn_ends(lane: Lane, e: r.TurnCompleted | r.TurnFailed | r.TurnCancelled) -
     if lane.turn and lane.turn.requests:
         left = ", ".join(lane.turn.requests)
         yield "REQUEST_LEFT_OPEN", f"{e.turn} ends with open requests: {left}"
-    if lane.turn and e.usage not in (lane.turn.usage, Tokens()):
+    if lane.turn and e.usage not in (lane.turn.usage, NO_USAGE):
         yield "WRONG_USAGE", f"{e.turn} says another cost than its model calls"
+    if lane.turn and e.below not in (lane.turn.below, NO_USAGE):
+        yield "WRONG_USAGE", f"{e.turn} says another cost of its children than these"
 
 
 def turn_completes(lane: Lane, e: r.TurnCompleted) -> Iterator[Wrong]:
@@ -183,7 +185,10 @@ def names_step(lane: Lane, call_id: str) -> Iterator[Wrong]:
 
 
 def usage_is_recorded(lane: Lane, e: r.UsageRecorded) -> Iterator[Wrong]:
-    yield from names_step(lane, e.call_id)
+    if e.remote:
+        yield from names_call(lane, e)
+    else:
+        yield from names_step(lane, e.call_id)
 
 
 # Tool calls

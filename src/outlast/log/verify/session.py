@@ -15,6 +15,7 @@ from outlast.log.verify.index import (
     wrong_deliveries,
     wrong_requests,
     wrong_tokens,
+    wrong_usage,
 )
 from outlast.log.verify.log import SessionLog
 from outlast.log.verify.rule import Finding, Wrong
@@ -127,6 +128,7 @@ class Verification:
         found = await store.listing.requests(session_id, open_only=False, limit=ALL)
         self._note(wrong_requests(indexes, found))
         self._note(wrong_tokens(indexes, await store.listing.tokens(session_id)))
+        self._note(wrong_usage(indexes, await store.usage.rows(session_id)))
         self._note(wrong_cursors(log, await store.outbox.cursors(session_id, limit=ALL)))
         self._permits = await store.limit.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}

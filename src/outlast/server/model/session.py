@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
 from pydantic import Field
 
 from outlast.core.instant import rfc3339
 from outlast.core.lane import SessionEnd, SessionMode, Status
-from outlast.core.record import Failure, Tokens
+from outlast.core.record import Failure, UsageSum
+from outlast.core.usage import TreeUsage
 from outlast.server.model.request import RequestOut, request_out
 from outlast.server.model.shape import (
     INSTANT,
@@ -23,12 +25,17 @@ from outlast.session.result import ResultStatus
 from outlast.session.waiting import WaitKind
 from outlast.store import FailureInfo, LaneInfo, SessionInfo
 
-USAGE = {
+A_SUM = {
     "input_tokens": 812,
     "output_tokens": 97,
     "cache_read_tokens": 0,
     "cache_write_tokens": 0,
+    "model_calls": 2,
+    "unpriced_calls": 0,
+    "nano_usd": 2779000,
+    "usd": "0.002779",
 }
+USAGE = {"own": A_SUM, "total": A_SUM}
 AN_ITEM = {
     "session_id": SESSION,
     "agent": "support",
@@ -165,13 +172,24 @@ class WaitingForOut(Out):
     blocked: bool = Field(description="Whether it does not pass by itself: somebody has to mend it")
 
 
-class UsageOut(Out):
-    """The usage of model calls."""
+class UsageSumOut(Out):
+    """The usage of model calls, added up."""
 
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
+    model_calls: int
+    unpriced_calls: int = Field(description="Of these, calls whose price is not known.")
+    nano_usd: int = Field(description="What the others cost, in billionths of a US dollar.")
+    usd: str = Field(description="The same in US dollars.", examples=["0.002779"])
+
+
+class UsageOut(Out):
+    """Its own usage, and the total of it and all that it has started."""
+
+    own: UsageSumOut
+    total: UsageSumOut
 
 
 class SessionOut(SessionItem):
@@ -201,7 +219,7 @@ class SessionOut(SessionItem):
 
     next_lane: str | None = Field(
         description="Where the next page of lanes begins, if there is one: `lanes_after` takes it."
-        " `waits`, `usage` and `deadline` are those of the lanes on this page."
+        " `waits` and `deadline` are those of the lanes on this page."
     )
     continuation_token: str | None = Field(description="Only for who may send.")
     waits: list[LaneWait]
@@ -282,8 +300,12 @@ def lane_failure_out(failure: FailureInfo | None) -> LaneFailureOut | None:
     )
 
 
-def usage_out(tokens: Tokens) -> UsageOut:
-    return UsageOut(**{name: getattr(tokens, name) for name in Tokens.__struct_fields__})
+def usage_out(usage: TreeUsage) -> UsageOut:
+    return UsageOut(own=sum_out(usage.own), total=sum_out(usage.total))
+
+
+def sum_out(used: UsageSum) -> UsageSumOut:
+    return UsageSumOut(**asdict(used), usd=f"{used.usd.normalize():f}")
 
 
 def result_out(result: Result[Any], output: Any, agent: str) -> ResultOut:

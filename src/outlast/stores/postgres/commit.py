@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from outlast.core.codec import Packer, checksum_of
 from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled
+from outlast.core.usage import UsageChange
 from outlast.errors import NotEncodable
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
 from outlast.stores.postgres.admission import AdmissionItem, AdmissionJson
@@ -37,6 +39,12 @@ LEASE_LOST = Refused("lease_lost")
 ABSENT = Refused("absent")
 UNDONE = Refused("undone")
 NO_FAILURE = LaneFailure("", "")
+
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(used: Sequence[UsageChange]) -> str:
+    return _encoder.encode(used).decode()
 
 
 class Committer:
@@ -180,6 +188,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     slices: SnapshotJson | UnsetType = UNSET
     blobs: list[BlobPart] | UnsetType = UNSET
     sends: list[AdmissionJson] | UnsetType = UNSET
+    used: Sequence[UsageChange] | UnsetType = UNSET
 
     @property
     def has_permits(self) -> bool:
@@ -234,6 +243,7 @@ class CommitItem(WriteItem[Committed | Refused]):
                 "data": self._packed.data,
                 "epoch": commit.epoch,
                 "bytes": len(commit.body),
+                "used": _encode(commit.used) if commit.used else None,
             }
         )
 
@@ -267,6 +277,8 @@ class CommitItem(WriteItem[Committed | Refused]):
         )
         if commit.deaths is not None:
             wanted.deaths = commit.deaths
+        if commit.used:
+            wanted.used = commit.used
         if index is not NO_CHANGES and index != NO_CHANGES:
             add_index(wanted, commit)
         if commit.awaits_permit or commit.frees or commit.slices_seen is not None:

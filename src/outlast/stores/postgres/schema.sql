@@ -6,7 +6,7 @@
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
 -- Everything here can be rebuilt from the log, except the owners of lanes, the positions
--- of outbox cursors, documents, and the names of what was erased.
+-- of outbox cursors, documents, and the names and the usage of what was erased.
 --
 -- `outlast.` stands for the schema's name in the URL. The tenant is in every key, so that a database
 -- that has become too small can be split by it; ids come first in their keys, so that they are found
@@ -355,6 +355,28 @@ CREATE TABLE outlast.dead_letters (
 
 CREATE INDEX dead_letters_in_order ON outlast.dead_letters (did);
 CREATE INDEX dead_letters_of_tenant ON outlast.dead_letters (tenant, did);
+
+-- What model calls have used, by session and by what it is asked for; in the session with the number
+-- 0 what those used that were erased. `day` counts days since 1970, in UTC. A row is under the lock of
+-- its session, so no session waits for another's usage.
+CREATE TABLE outlast.usage (
+    tenant text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    day integer NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    model text COLLATE "C" NOT NULL,
+    principal text COLLATE "C" NOT NULL,
+    -- The remote agent whose calls these are; empty: they are this app's own.
+    remote text COLLATE "C" NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cache_read_tokens bigint NOT NULL,
+    cache_write_tokens bigint NOT NULL,
+    model_calls bigint NOT NULL,
+    unpriced_calls bigint NOT NULL,
+    nano_usd bigint NOT NULL,
+    PRIMARY KEY (tenant, sid, day, agent, model, principal, remote)
+) WITH (fillfactor = 70);
 
 -- When this run of the server first answered. Recovery after a crash comes before that and does not
 -- count: no worker could show a sign of life meanwhile. A recovery without a start of the server,

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: six topics over one schema.
+"""The PostgreSQL store: seven topics over one schema.
 
 One connection writes, two read, each lease has one of its own, and one shows that the process
 lives (`parts.py`). All of it lives on the event loop that opened the store. Each topic is in the
@@ -17,6 +17,7 @@ from outlast.stores.postgres.log import PostgresLog
 from outlast.stores.postgres.migration import look
 from outlast.stores.postgres.outbox import PostgresOutbox
 from outlast.stores.postgres.url import read_url
+from outlast.stores.postgres.usage import PostgresUsage
 from outlast.stores.postgres.work import PostgresWork
 
 
@@ -35,6 +36,7 @@ class PostgresStore:
         self.limit = PostgresLimit(self._access)
         self.outbox = PostgresOutbox(self._access)
         self.document = PostgresDocument(self._access)
+        self.usage = PostgresUsage(self._access)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._access.address.label})"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from outlast.core.codec import checksum_of
 from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, Entry
+from outlast.core.usage import day_of
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
 from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.admission import (
@@ -25,6 +26,7 @@ from outlast.stores.sqlite.admission import (
 )
 from outlast.stores.sqlite.database import OFFSETS, Database, to_json
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
+from outlast.stores.sqlite.usage import add_usage
 
 LEASE_LOST = Refused("lease_lost")
 NO_FAILURE = LaneFailure("", "")
@@ -84,6 +86,8 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
         outbox.tell(db, lane.sid)
     if not commit.is_plain:
         write_side_tables(db, commit, lane, at)
+    for used in commit.used:
+        add_usage(db, lane.sid, used, day_of(at))
     sent += commit.sends
     db.tell(commit.session_id, arrived=commit.release)
     return Committed(lane.next_key & OFFSETS, at, arrivals, checksum)

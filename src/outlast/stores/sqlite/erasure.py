@@ -28,6 +28,8 @@ PARTS = (
     "erase_outbox_cursors",
     "erase_dead_letters",
     "mark_orphans",
+    "keep_usage",
+    "erase_usage",
     "erase_lanes",
     "erase_session",
 )

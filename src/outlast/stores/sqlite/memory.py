@@ -32,6 +32,7 @@ from outlast.stores.sqlite.log import SqliteLog
 from outlast.stores.sqlite.migration import migrate
 from outlast.stores.sqlite.outbox import SqliteOutbox
 from outlast.stores.sqlite.transaction import SqliteTransaction, authorize
+from outlast.stores.sqlite.usage import SqliteUsage
 from outlast.stores.sqlite.work import Deaths, LaneWork, register
 from outlast.stores.sqlite.worker_lease import bury
 from outlast.stores.sqlite.writer import Do, Work, do_works
@@ -138,6 +139,7 @@ class MemoryStore:
         self.limit = SqliteLimit(self._access)
         self.outbox = SqliteOutbox(self._access)
         self.document = SqliteDocument(self._access)
+        self.usage = SqliteUsage(self._access)
         self.declare_dead = self.work.declare_dead
         self.write_outside_transaction = self._access.write_outside_transaction
 

@@ -4,7 +4,7 @@
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
 -- Everything here can be rebuilt from the log, except the owners of lanes, the positions of outbox
--- cursors, documents, and the names of what was erased.
+-- cursors, documents, and the names and the usage of what was erased.
 --
 -- Every name begins with outlast_, so that an application may keep its own tables in the same file.
 -- Keys that join tables are integers: ids are stored once. Tables have a rowid: with WITHOUT ROWID
@@ -267,6 +267,27 @@ CREATE TABLE outlast_workers (
     -- It takes only lanes for which something has arrived since then; 0: whatever is ready.
     arrived_since INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+
+-- What model calls have used, by session and by what it is asked for; in the session with the number
+-- 0 what those used that were erased. `day` counts days since 1970, in UTC.
+CREATE TABLE outlast_usage (
+    sid INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    model TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    -- The remote agent whose calls these are; empty: they are this app's own.
+    remote TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    model_calls INTEGER NOT NULL,
+    unpriced_calls INTEGER NOT NULL,
+    nano_usd INTEGER NOT NULL,
+    PRIMARY KEY (sid, day, model, principal, remote, tenant, agent)
+) STRICT, WITHOUT ROWID;
 
 -- Erased sessions whose log or blobs are partly still in the file. A large log is deleted in pieces,
 -- so that no commit waits for long.

@@ -1,4 +1,4 @@
-"""The SQLite store: six topics over one file.
+"""The SQLite store: seven topics over one file.
 
 One connection writes, two threads read, and each lease has a connection of its own (`file.py`).
 Each topic is in the module of its name; `memory.py` has the same topics without a file.
@@ -18,6 +18,7 @@ from outlast.stores.sqlite.limit import SqliteLimit
 from outlast.stores.sqlite.listing import SqliteListing
 from outlast.stores.sqlite.log import SqliteLog
 from outlast.stores.sqlite.outbox import SqliteOutbox
+from outlast.stores.sqlite.usage import SqliteUsage
 from outlast.stores.sqlite.work import SqliteWork
 
 
@@ -34,6 +35,7 @@ class SqliteStore:
         self.limit = SqliteLimit(self._access)
         self.outbox = SqliteOutbox(self._access)
         self.document = SqliteDocument(self._access)
+        self.usage = SqliteUsage(self._access)
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._access.path})"

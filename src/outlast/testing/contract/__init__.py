@@ -14,7 +14,7 @@ import pytest
 
 TOPICS = (
     "admission builder commit commit_index dead_worker document durability erasure failure "
-    "flow_control listing outbox ownership reading request send transaction wake_up"
+    "flow_control listing outbox ownership reading request send transaction usage wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
@@ -34,6 +34,7 @@ from outlast.testing.contract.reading import ReadingContract  # noqa: E402
 from outlast.testing.contract.request import RequestContract  # noqa: E402
 from outlast.testing.contract.send import SendContract  # noqa: E402
 from outlast.testing.contract.transaction import TransactionContract  # noqa: E402
+from outlast.testing.contract.usage import UsageContract  # noqa: E402
 from outlast.testing.contract.wake_up import WakeUpContract  # noqa: E402
 
 __all__ = ["StoreContract", "VolatileStoreContract"]
@@ -54,6 +55,7 @@ class VolatileStoreContract(
     OutboxContract,
     ErasureContract,
     SendContract,
+    UsageContract,
     WakeUpContract,
     TransactionContract,
     LifeContract,

@@ -12,6 +12,7 @@ from outlast.core.index import index
 from outlast.core.instant import date_of
 from outlast.core.message import Text
 from outlast.core.record import AnyRecord, Entry
+from outlast.core.usage import usage_of
 from outlast.errors import OutlastError
 from outlast.store import (
     Admission,
@@ -98,6 +99,7 @@ def commit(claim: Claim, *records: AnyRecord, worker: str = "w1", **changes: Any
         records=records,
         body=encode(records),
         index=index(records),
+        used=usage_of(records),
     )
     return replace(wanted, **changes)
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from outlast.agents.agent import Agent
 from outlast.core import record as r
 from outlast.core.policy import Policy
-from outlast.core.record import AnyRecord, Entry
+from outlast.core.record import NO_USAGE, AnyRecord, Entry, UsageSum
 from outlast.log.verify import Finding
 from outlast.store import SessionInfo
 from outlast.testing.simulation.fault_plan import COSTLY
@@ -44,7 +44,8 @@ class SessionEvidence(Struct, frozen=True, kw_only=True):
 class SimulationEvidence:
     """Everything that can be known of a simulation.
 
-    `rows` were left by transactions, and `held` are the holds that are still open.
+    `rows` were left by transactions, `held` are the holds that are still open, and `used` is all
+    usage as the store adds it up.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class SimulationEvidence:
         rows: tuple[Row, ...],
         held: tuple[str, ...],
         unfinished: tuple[str, ...],
+        used: UsageSum = NO_USAGE,
     ) -> None:
         self.history = history
         self.sessions = sessions
@@ -62,6 +64,7 @@ class SimulationEvidence:
         self.rows = rows
         self.held = held
         self.unfinished = unfinished
+        self.used = used
 
     def agent(self, session_id: str) -> Agent[Any, Any]:
         return self.agents[self.sessions[session_id].info.agent]

@@ -22,6 +22,7 @@ from outlast.testing.simulation.check_log import (
 from outlast.testing.simulation.check_provider import outages_are_waited_out
 from outlast.testing.simulation.check_rule import rules_are_heeded
 from outlast.testing.simulation.check_sign_in import sign_ins_are_ones_own
+from outlast.testing.simulation.check_usage import usage_adds_up
 from outlast.testing.simulation.check_user import (
     nothing_accepted_is_lost,
     readers_see_what_is_kept,
@@ -52,6 +53,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "sign-ins are one's own": sign_ins_are_ones_own,
     "outages are waited out": outages_are_waited_out,
     "rules are heeded": rules_are_heeded,
+    "usage adds up": usage_adds_up,
 }
 
 

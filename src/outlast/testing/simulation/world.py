@@ -10,9 +10,10 @@ from typing import Any
 
 from outlast.agents.agent import Agent
 from outlast.app import Outlast
+from outlast.core.record import NO_USAGE
 from outlast.log.verify import verify
 from outlast.session import AT_REST, Session
-from outlast.store import SessionInfo, Store
+from outlast.store import SessionInfo, Store, UsageFilter
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.simulation.clock import VirtualClock
 from outlast.testing.simulation.connection import SimulatedConnection
@@ -200,7 +201,9 @@ class SimulatedWorld:
             )
         agents = {agent.name: agent for agent in self._agents}
         rows = tuple(self.memory.bookings()) if isinstance(self.memory, LedgerStore) else ()
-        return SimulationEvidence(self.history, sessions, agents, rows, held, unfinished)
+        lines = await self.memory.usage.by(None, UsageFilter())
+        used = lines[0].total if lines else NO_USAGE
+        return SimulationEvidence(self.history, sessions, agents, rows, held, unfinished, used)
 
     # After the end
 

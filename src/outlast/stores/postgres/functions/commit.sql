@@ -57,11 +57,11 @@ BEGIN
                        turn text, wait jsonb, version integer, digest text, count integer,
                        marks smallint, start integer, size integer, asks boolean, more boolean,
                        deliveries jsonb, sliced integer, over text, bytes integer, deaths integer,
-                       epoch text, failure jsonb
+                       epoch text, failure jsonb, used jsonb
                    )) WITH ORDINALITY AS w (
                        session, lane, worker, fence, number, seen, at, ready_at, release, status,
                        turn, wait, version, digest, count, marks, start, size, asks, more,
-                       deliveries, sliced, over, bytes, deaths, epoch, failure, place
+                       deliveries, sliced, over, bytes, deaths, epoch, failure, used, place
                    )
               LEFT JOIN LATERAL (
                        SELECT r.tenant, r.sid, r.last_offset, r.last_at
@@ -165,10 +165,11 @@ BEGIN
            ),
            jsonb_agg(
                round->(j.place - 1)::integer || jsonb_build_object(
-                   'tenant', j.tenant, 'sid', j.sid, 'first_new', j.first_new
+                   'tenant', j.tenant, 'sid', j.sid, 'first_new', j.first_new,
+                   'at', j.written_at
                )
                ORDER BY j.place
-           ) FILTER (WHERE j.more AND j.refusal IS NULL)
+           ) FILTER (WHERE (j.more OR j.used IS NOT NULL) AND j.refusal IS NULL)
       INTO answers, written
       FROM judged AS j
      CROSS JOIN LATERAL (
@@ -355,6 +356,9 @@ BEGIN
          WHERE l.tenant = ANY (ARRAY[w.tenant]) AND l.sid = w.sid AND l.lane <> w.lane
            AND w.over IS NOT NULL;
     END IF;
+    IF written @? '$[*].used' THEN
+        PERFORM outlast.add_usage(written);
+    END IF;
     FOR entry IN SELECT e FROM jsonb_array_elements(written) AS e WHERE e ? 'sends' LOOP
         PERFORM outlast.send(entry->'sends', data);
     END LOOP;
@@ -402,7 +406,7 @@ $$;
 CREATE OR REPLACE FUNCTION outlast.commit_alone(
     session text, name text, owner text, held_fence bigint, last_number bigint, seen integer,
     made_at bigint, next_at bigint, new_status text, new_turn text, format integer,
-    new_digest bytea, records integer, bytes bytea, known_epoch text, unpacked integer
+    new_digest bytea, records integer, bytes bytea, known_epoch text, unpacked integer, used jsonb
 ) RETURNS bigint[]
     LANGUAGE plpgsql
     SET plan_cache_mode = force_generic_plan
@@ -444,6 +448,11 @@ BEGIN
      WHERE r.id = session;
     INSERT INTO outlast.log (tenant, sid, first_offset, count, lane, at, marks, data)
     VALUES (s.tenant, s.sid, s.first_new, records, name, s.at, 0, bytes);
+    IF used IS NOT NULL THEN
+        PERFORM outlast.add_usage(jsonb_build_array(jsonb_build_object(
+            'tenant', s.tenant, 'sid', s.sid, 'session', session, 'at', s.at, 'used', used
+        )));
+    END IF;
     RETURN ARRAY[s.first_new, s.at];
 END
 $$;

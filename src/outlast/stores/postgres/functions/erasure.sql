@@ -54,6 +54,7 @@ BEGIN
     PERFORM outlast.mark_orphans(session, s.tenant, s.sid);
     DELETE FROM outlast.lanes AS l WHERE l.tenant = s.tenant AND l.sid = s.sid;
     DELETE FROM outlast.sessions AS r WHERE r.tenant = s.tenant AND r.sid = s.sid;
+    PERFORM outlast.keep_usage(s.tenant, s.sid);
     RETURN freeing;
 END
 $$;

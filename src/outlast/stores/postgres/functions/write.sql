@@ -12,6 +12,7 @@
 --      the statements after it see what was written while it waited
 --   4. blobs, by hash
 --   5. lanes, in the order of their sessions
+--   6. the usage of erased sessions, by its keys: an erasure does this last
 --
 -- All other rows belong to a locked session, or are locked without waiting.
 --

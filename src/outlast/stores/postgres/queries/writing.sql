@@ -10,7 +10,8 @@ SELECT outlast.write(:rounds, :data)::text;
 
 -- name: commit_alone
 SELECT outlast.commit_alone(:session, :lane, :worker, :fence, :number, :seen, :at, :ready_at,
-                             :status, :turn, :version, :digest, :records, :data, :epoch, :bytes);
+                             :status, :turn, :version, :digest, :records, :data, :epoch, :bytes,
+                             :used);
 
 -- name: claim
 SELECT outlast.claim(:worker, :limit, :held, :agents, :version, :lanes, :most)::text;
