@@ -15,12 +15,14 @@ from scene import Watched, results_of, running, the
 from outlast import Agent, ModelOptions, Outlast, tool
 from outlast.agents.model.client import FinishedAnswer, ModelRequest
 from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.clock import Clock
 from outlast.core.json_text import MAX_DEPTH
 from outlast.core.message import ToolCall
 from outlast.errors import InvalidAnswer, InvalidInput, NotEncodable, StoreCorrupt
 from outlast.session.inbox import callback_value
+from outlast.store import Store
 from outlast.stores.sqlite import MemoryStore
-from outlast.testing.clock import ManualClock
+from outlast.stores.url import open_store
 from outlast.testing.contract.builder import enlist, park, question, write
 from outlast.testing.scripted import ScriptedModel, call, say
 
@@ -109,10 +111,15 @@ async def test_arguments_as_deep_as_may_be_are_taken() -> None:
         assert await results_of(session) == ["paid"]
 
 
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
 @pytest.mark.parametrize("args", ['{"euros": 1e999}', '{"euros": NaN}', "[" * 10_000])
-async def test_one_request_that_cannot_be_read_does_not_fail_a_list(args: str) -> None:
-    clock = ManualClock()
-    store = MemoryStore(clock)
+async def test_one_request_that_cannot_be_read_does_not_fail_a_list(
+    args: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    clock = Clock()
+    store: Store = MemoryStore(clock)
+    if kind == "postgres":
+        store = open_store(request.getfixturevalue("postgres_url"), clock)
     watched = Agent("a", Watched([]))
     async with Outlast([watched], store=store, clock=clock, worker=None) as app:
         for number in (1, 2):
