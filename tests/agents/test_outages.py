@@ -186,7 +186,7 @@ def test_after_25_hours_all_sessions_are_retried_in_one_command_and_end_well(
         again = {"mode": "task", "dispatch_id": "task 0", "retry_failed": True}
         assert (await app.start("writer", "task 0", **again)).id == jobs[0].id  # type: ignore[arg-type]
         retried = await app.bulk.retry(code=code)
-        assert (retried.retried, retried.left) == (tasks + conversations - 1, 1)
+        assert (retried.retried, retried.left) == (tasks + conversations - 1, 1 + conversations)
         results = [await session.wait() for session in (*jobs, *talks)]
         assert {result.output for result in results} == {"All is well."}
         assert {(await task.info()).over for task in jobs} == {"completed"}

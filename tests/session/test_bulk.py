@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from scene import until
 
 from outlast import Agent, Context, ModelOptions, Outlast, Session, WorkerSettings, tool
 from outlast.agents.model.client import ModelRequest
@@ -133,6 +135,35 @@ async def test_work_is_done_in_pages_that_go_on_where_the_last_one_ended(url: st
         assert page.after == (failed[1].id, "main")
         assert (rest.retried, rest.left, rest.after) == (1, 0, None)
         assert (cancelled.cancelled, cancelled.after) == (3, (failed[0].id, "main"))
+
+
+async def test_failed_turns_that_are_no_longer_their_sessions_last_are_counted_and_left(
+    url: str,
+) -> None:
+    async with Outlast([clerk(), clerk("cook")], store=url, worker=FAST) as app:
+        gone_on, retried, twice = [await app.start("clerk", "fail") for _ in range(3)]
+        other = await app.start("cook", "fail")
+        for session in (gone_on, retried, twice, other):
+            await session.wait()
+        for session in (gone_on, other):
+            assert (await (await session.send("hello")).result()).output == "hello"
+        assert (await (await retried.retry()).result()).status == "failed"
+        assert (await (await twice.send("fail again")).result()).status == "failed"
+
+        found = await app.bulk.retry(agent="clerk", code="SCRIPTED", dry_run=True)
+        assert (found.retried, found.left) == (2, 2)
+        everywhere = await app.bulk.retry(dry_run=True, limit=1)
+        assert (everywhere.retried, everywhere.left) == (1, 3)
+        rest = await app.bulk.retry(dry_run=True, after=everywhere.after)
+        assert (rest.retried, rest.left) == (1, 0)
+        for choice in ({"code": "OTHER"}, {"since": timedelta(0)}, {"tenant": "other"}):
+            none = await app.bulk.retry(dry_run=True, **choice)  # type: ignore[arg-type]
+            assert (none.retried, none.left) == (0, 0)
+
+        await app.erase(gone_on.id)
+        await other.end()
+        await until(other, "session.ended")
+        assert (await app.bulk.retry(dry_run=True)).left == 1
 
 
 async def test_a_retry_that_was_cancelled_in_the_queue_can_be_asked_for_again(url: str) -> None:

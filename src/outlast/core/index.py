@@ -16,12 +16,13 @@ from outlast.core.slice import STATE_RECORDS
 
 
 class DeliveryChange(Struct, frozen=True, gc=False):
-    """A delivery's new state: running, joined or settled."""
+    """A delivery's new state: running, joined or settled; `code` says why its turn failed."""
 
     delivery_id: str
     state: str
     outcome: str = ""
     turn: str = ""
+    code: str = ""
 
 
 class OpenedRequest(Struct, frozen=True, gc=False):
@@ -113,7 +114,9 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
             change = DeliveryChange(e.delivery_id, "joined", turn=e.turn)
             return replace(found, deliveries=(*found.deliveries, change))
         case r.DeliverySettled():
-            change = DeliveryChange(e.delivery_id, "settled", e.outcome, e.turn)
+            shown = found.failure
+            code = shown.code if shown and e.turn and shown.turn == e.turn else ""
+            change = DeliveryChange(e.delivery_id, "settled", e.outcome, e.turn, code)
             return replace(found, deliveries=(*found.deliveries, change))
         case r.RequestOpened():
             return replace(found, opened=(*found.opened, opened(e)))

@@ -35,9 +35,9 @@ LanePlace = tuple[str, str]
 class BulkRetry(Struct, frozen=True, omit_defaults=True):
     """How many failed turns are tried again, and how many were left.
 
-    Left are turns that are no longer the last of their lane, or for which something is queued
-    already, and those of sessions that are over. Where a `limit` was reached, `after` is where to
-    go on.
+    Left are turns that are no longer the last of their lane, because it has taken another message,
+    those for which something is queued already, and those of sessions that are over. Where a
+    `limit` was reached, `after` is where to go on.
     """
 
     retried: int
@@ -107,7 +107,10 @@ class BulkControl:
         async def act(lane: LaneInfo) -> bool:
             return can_retry(lane) and (dry_run or await self._retry(lane, principal))
 
-        return BulkRetry(*await on_all(read, act, limit, after))
+        done, left, place = await on_all(read, act, limit, after)
+        if after is None and failed:  # counted with the first page
+            left += await self._store.listing.past_failures(failed, tenant=tenant, agent=agent)
+        return BulkRetry(done, left, place)
 
     async def _retry(self, lane: LaneInfo, principal: str) -> bool:
         """Queue a retry, and say whether it is the first of its turn."""

@@ -208,6 +208,15 @@ class ListingStore(Protocol):
         """
         ...
 
+    async def past_failures(
+        self, failed: FailureFilter, *, tenant: str | None = None, agent: str | None = None
+    ) -> int:
+        """Count failed turns of living sessions behind which their lane took another message.
+
+        Those that failed so. A turn that was retried is not counted.
+        """
+        ...
+
     async def open_lanes(
         self,
         sought: OpenFilter,

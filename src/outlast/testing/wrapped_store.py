@@ -202,6 +202,11 @@ class WrappedListing(Wrapper):
             limit=limit,
         )
 
+    async def past_failures(
+        self, failed: FailureFilter, *, tenant: str | None = None, agent: str | None = None
+    ) -> int:
+        return await self.inner.listing.past_failures(failed, tenant=tenant, agent=agent)
+
     async def open_lanes(
         self,
         sought: OpenFilter,

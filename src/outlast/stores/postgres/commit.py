@@ -130,6 +130,7 @@ class DeliveryJson(Struct):
     outcome: str | None
     turn: str | None
     settled: int | None
+    code: str | None
 
 
 class OpenedRequestJson(Struct):
@@ -419,5 +420,6 @@ def delivery_changes(commit: Commit) -> list[DeliveryJson]:
             outcome=change.outcome or None,
             turn=change.turn or (last.turn if last else None),
             settled=settled.get(change.delivery_id),
+            code=change.code or None,
         )
     return list(changes.values())

@@ -91,6 +91,13 @@ class PostgresListing:
         name = "lanes" if failed is None else "failed_lanes"
         return [describe_lane(row) for row in await self._access.ask(name, filters)]
 
+    async def past_failures(
+        self, failed: FailureFilter, *, tenant: str | None = None, agent: str | None = None
+    ) -> int:
+        filters = {"tenant": tenant, "agent": agent, **failure_filters(failed)}
+        [(count,)] = await self._access.ask("past_failures", filters)
+        return int(count)
+
     async def open_lanes(
         self,
         sought: OpenFilter,

@@ -170,11 +170,16 @@ CREATE TABLE outlast.deliveries (
     outcome text,
     turn text,
     settled_offset integer,
+    -- Why its turn failed and when, also after other turns of its lane.
+    failure_code text,
+    failed_at bigint,
     -- A digest of the content: the same id with other content is a conflict.
     fingerprint bytea NOT NULL CHECK (length(fingerprint) = 16),
     PRIMARY KEY (tenant, sid, arrival),
     UNIQUE (id, tenant)
 ) WITH (fillfactor = 70);
+
+CREATE INDEX deliveries_failed ON outlast.deliveries (failed_at) WHERE failed_at IS NOT NULL;
 
 -- Dispatch ids that a caller chose; one that Outlast made is the delivery's own id. `name` is a digest
 -- of scope and id, and outlives the session that it was used for. When that is erased, the ids of its

@@ -122,7 +122,7 @@ def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
 def write_side_tables(db: Database, commit: Commit, lane: LaneRow, at: int) -> None:
     """Change what follows from the records: indexes, idempotency keys, permits, snapshots."""
     if commit.index is not NO_CHANGES:
-        change_indexes(db, commit, lane, lane.next_key & OFFSETS)
+        change_indexes(db, commit, lane, lane.next_key & OFFSETS, at)
         change_failure(db, commit.index, lane, at)
     if commit.index.changes_slices:
         changed = change_offset(commit.records, lane.next_key & OFFSETS)
@@ -253,9 +253,9 @@ def closes_answered(db: Database, wanted: Commit) -> bool:
 # The indexes
 
 
-def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: int) -> None:
+def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: int, at: int) -> None:
     index, sid = wanted.index, lane.sid
-    for change in delivery_changes(wanted, first_offset):
+    for change in delivery_changes(wanted, first_offset, at):
         db.run("leave_queue", {"lid": lane.lid, **change})
         db.run("change_delivery", change)
     for opened in index.opened:
@@ -301,7 +301,7 @@ def change_failure(db: Database, index: Index, lane: LaneRow, at: int) -> None:
         )
 
 
-def delivery_changes(wanted: Commit, first_offset: int) -> Iterator[dict[str, Any]]:
+def delivery_changes(wanted: Commit, first_offset: int, at: int) -> Iterator[dict[str, Any]]:
     if not wanted.index.deliveries:
         return
     settled = {
@@ -316,4 +316,6 @@ def delivery_changes(wanted: Commit, first_offset: int) -> Iterator[dict[str, An
             "outcome": change.outcome or None,
             "turn": change.turn or None,
             "settled_offset": settled.get(change.delivery_id),
+            "code": change.code or None,
+            "failed_at": at if change.code else None,
         }

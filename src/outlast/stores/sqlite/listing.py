@@ -95,6 +95,12 @@ class SqliteListing:
         }
         return await self._access.read(lambda db: lanes(db, filters))
 
+    async def past_failures(
+        self, failed: FailureFilter, *, tenant: str | None = None, agent: str | None = None
+    ) -> int:
+        filters = {"tenant": tenant, "agent": agent, **failure_filters(failed)}
+        return int((await self._access.read(lambda db: db.all("past_failures", filters)))[0][0])
+
     async def open_lanes(
         self,
         sought: OpenFilter,

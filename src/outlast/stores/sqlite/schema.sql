@@ -117,9 +117,15 @@ CREATE TABLE outlast_deliveries (
     outcome TEXT,
     turn TEXT,
     settled_offset INTEGER,
+    -- Why its turn failed and when, also after other turns of its lane.
+    failure_code TEXT,
+    failed_at INTEGER,
     -- A digest of what was asked for: the same id with other content is a conflict.
     fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 16)
 ) STRICT;
+
+CREATE INDEX outlast_deliveries_failed ON outlast_deliveries (failed_at)
+    WHERE failed_at IS NOT NULL;
 
 -- Only dispatch ids that a caller chose. One that Outlast made is the delivery's own id.
 -- `name` is a digest of scope and id: it can outlive the session that it was used for.

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.instant import date_of
 from outlast.core.message import File, Text
-from outlast.store import Committed, Refused, Store
+from outlast.store import Committed, FailureFilter, Refused, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -45,6 +46,25 @@ class CommitIndexContract(StoreUnderTest):
         (ended,) = await store.listing.deliveries(claim.session_id)
         assert (ended.state, ended.outcome, ended.turn) == ("settled", "completed", "t1")
         assert (ended.offset, ended.settled_offset) == (2, 5)
+
+    @pytest.mark.parametrize(("kind", "past"), [("message", 1), ("retry", 0)])
+    async def test_a_failed_turn_is_past_when_its_lane_has_taken_another_message(
+        self, store: Store, clock: ManualClock, kind: str, past: int
+    ) -> None:
+        claim = await start_and_claim(store, clock, agent="a")
+        (first,) = await store.listing.deliveries(claim.session_id)
+        why = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "it broke"))
+        ended = r.DeliverySettled(delivery_id=first.delivery_id, outcome="failed", turn="t1")
+        await write(store, commit(claim, turn_started(first.delivery_id), why, ended))
+        second = await admit(store, message(clock, claim.session_id, kind=kind))
+        assert await store.listing.past_failures(FailureFilter()) == 0
+        await write(store, commit(claim, turn_started(second.delivery_id, "t2"), number=1))
+
+        assert await store.listing.past_failures(FailureFilter()) == past
+        assert await store.listing.past_failures(FailureFilter("BROKEN"), agent="a") == past
+        for choice in (FailureFilter("OTHER"), FailureFilter(since=date_of(clock.now() + 1))):
+            assert await store.listing.past_failures(choice) == 0
+        assert await store.listing.past_failures(FailureFilter(), tenant="other") == 0
 
     async def test_a_delivery_may_join_the_turn_of_another(
         self, store: Store, clock: ManualClock

@@ -129,10 +129,13 @@ BEGIN
                SET state = c.state,
                    outcome = c.outcome,
                    turn = coalesce(c.turn, d.turn),
-                   settled_offset = a.first_new + c.settled
+                   settled_offset = a.first_new + c.settled,
+                   failure_code = c.code,
+                   failed_at = CASE WHEN c.code IS NULL THEN NULL ELSE a.written_at END
               FROM accepted AS a
              CROSS JOIN LATERAL jsonb_to_recordset(a.deliveries)
-                        AS c (id text, state text, outcome text, turn text, settled integer)
+                        AS c (id text, state text, outcome text, turn text, settled integer,
+                              code text)
              WHERE d.id = ANY (ARRAY[c.id]) AND d.tenant IS NOT DISTINCT FROM a.tenant
         ),
         extended AS (

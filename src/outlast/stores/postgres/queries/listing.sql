@@ -175,6 +175,28 @@ SELECT s.id, s.tenant, s.agent, l.lane,
  ORDER BY s.id DESC, l.lane
  LIMIT :limit;
 
+-- name: past_failures
+-- Behind a failed turn of these its lane has gone on with another message: the next delivery with a
+-- turn of its own is no retry.
+SELECT count(*)
+  FROM (SELECT DISTINCT d.tenant, d.sid, d.lane, d.turn
+          FROM outlast.deliveries AS d
+          JOIN outlast.sessions AS s ON s.tenant = d.tenant AND s.sid = d.sid
+         WHERE d.failed_at IS NOT NULL
+           AND d.failed_at >= :since
+           AND (:code::text IS NULL OR d.failure_code = :code)
+           AND s.over = ''
+           AND (:tenant::text IS NULL OR s.tenant = :tenant)
+           AND (:agent::text IS NULL OR s.agent = :agent)
+           AND 'message' = (SELECT e.kind
+                              FROM outlast.deliveries AS e
+                             WHERE e.tenant = d.tenant AND e.sid = d.sid AND e.arrival > d.arrival
+                               AND e.lane = d.lane
+                               AND e.kind IN ('message', 'retry')
+                               AND e.turn <> d.turn
+                             ORDER BY e.arrival
+                             LIMIT 1)) AS past;
+
 -- name: failed_lanes
 SELECT s.id, s.tenant, s.agent, l.lane,
        CASE WHEN l.queued > 0 AND (l.status = 'idle' OR l.failure_turn <> '')

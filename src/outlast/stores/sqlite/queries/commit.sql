@@ -112,7 +112,8 @@ UPDATE outlast_lanes
 
 -- name: change_delivery
 UPDATE outlast_deliveries
-   SET state = :state, outcome = :outcome, turn = coalesce(:turn, turn), settled_offset = :settled_offset
+   SET state = :state, outcome = :outcome, turn = coalesce(:turn, turn),
+       settled_offset = :settled_offset, failure_code = :code, failed_at = :failed_at
  WHERE id = :delivery_id;
 
 -- name: open_request

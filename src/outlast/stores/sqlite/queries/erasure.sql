@@ -11,7 +11,7 @@ RETURNING name;
 -- session is to get.
 UPDATE outlast_deliveries
    SET lane = NULL, kind = '', position = 0, state = 'settled', outcome = NULL, turn = NULL,
-       settled_offset = NULL, fingerprint = zeroblob(16)
+       settled_offset = NULL, failure_code = NULL, failed_at = NULL, fingerprint = zeroblob(16)
  WHERE key BETWEEN :base AND :top;
 
 -- name: erase_requests

@@ -250,6 +250,28 @@ SELECT s.id, d.lane, d.id, d.kind, d.state, d.outcome, d.turn, d.key, d.settled_
  WHERE s.id = :session_id
  ORDER BY d.key;
 
+-- name: past_failures
+-- Behind a failed turn of these its lane has gone on with another message: the next delivery with a
+-- turn of its own is no retry.
+SELECT count(*)
+  FROM (SELECT DISTINCT d.key >> 32, coalesce(d.lane, 'main'), d.turn
+          FROM outlast_deliveries AS d
+          JOIN outlast_sessions AS s ON s.sid = d.key >> 32
+         WHERE d.failed_at IS NOT NULL
+           AND d.failed_at >= :since
+           AND (:code IS NULL OR d.failure_code = :code)
+           AND s.over = ''
+           AND (:tenant IS NULL OR s.tenant = :tenant)
+           AND (:agent IS NULL OR s.agent = :agent)
+           AND 'message' = (SELECT e.kind
+                              FROM outlast_deliveries AS e
+                             WHERE e.key > d.key AND e.key <= (s.sid << 32 | 4294967295)
+                               AND coalesce(e.lane, 'main') = coalesce(d.lane, 'main')
+                               AND e.kind IN ('message', 'retry')
+                               AND e.turn <> d.turn
+                             ORDER BY e.key
+                             LIMIT 1));
+
 -- name: request
 SELECT q.id, s.id, s.tenant, s.agent, q.lane, q.kind, q.state, q.expires_at, q.data
   FROM outlast_requests AS q
