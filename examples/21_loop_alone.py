@@ -44,7 +44,7 @@ writer = Agent("writer", ScriptedModel(reply), tools=[write], planning=Planning(
 
 
 def work() -> None:
-    result = asyncio.run(DurableLoop(writer, "worker-001").execute("Write the report."))
+    result = asyncio.run(DurableLoop(writer, "worker-001", str).execute("Write the report."))
     print(f"{result.output} ({result.attempts} attempts)")
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,6 +41,7 @@ from outlast.errors import (
     ExecutionRunning,
     InvalidDefinition,
     InvalidInput,
+    OutputChanged,
     RequestChanged,
     SessionError,
 )
@@ -176,7 +178,7 @@ async def test_a_trigger_may_be_the_calls_that_were_made(directory: Path) -> Non
 async def test_the_agents_own_milestones_count_where_the_loop_names_none(directory: Path) -> None:
     set_up = CheckpointTrigger(event_types={SetupPlan})
     agent = worker(effect_file(directory), 2, has_worked_on("step 1"), milestones=set_up)
-    loop = DurableLoop(agent, directory)
+    loop = DurableLoop(agent, directory, str)
     await interrupted(loop)
     assert done(loop) == []
 
@@ -289,6 +291,30 @@ async def test_reducers_are_there_again_when_it_goes_on(directory: Path) -> None
     snapshot = loop().load_checkpoint()
     assert snapshot is not None
     assert snapshot.query(Count).all() == [Count(5)]
+
+
+@slice_type("journal", kind="log")
+@dataclass(frozen=True)
+class JournalLine:
+    text: str
+
+
+async def test_a_slice_that_is_a_log_is_restored_and_goes_on(directory: Path) -> None:
+    @tool
+    async def note(text: str) -> ToolResult[JournalLine]:
+        """Note something."""
+        return ToolResult("noted", JournalLine(text))
+
+    def loop(*script: ScriptedReply) -> DurableLoop[str, str]:
+        agent = Agent("clerk", ScriptedModel([*script, say("done")]), tools=[note])
+        return DurableLoop(agent, directory, str, CheckpointTrigger(event_types={JournalLine}))
+
+    broken = ScriptedReply(fails=(ScriptedError("structural", "the model is broken"),))
+    await interrupted(loop(call("note", text="one"), broken))
+    await loop(call("note", text="two")).execute()
+    snapshot = loop().load_checkpoint()
+    assert snapshot is not None
+    assert snapshot.query(JournalLine).all() == [JournalLine("one"), JournalLine("two")]
 
 
 # Core Concepts: Incomplete Execution Detection
@@ -468,7 +494,7 @@ async def test_a_prompt_of_sections_shows_what_was_done_without_being_told_of_a_
 
     def loop(fails: Any) -> DurableLoop[str, str]:
         agent = worker(effect_file(directory), 2, fails, instructions=prompt)
-        return DurableLoop(agent, directory)
+        return DurableLoop(agent, directory, str)
 
     await interrupted(loop(note))
     before, last = told[0], told[-1]
@@ -520,9 +546,9 @@ async def test_without_a_plan_there_is_no_checkpoint_and_the_work_begins_anew(
     directory: Path,
 ) -> None:
     broken = ScriptedReply(fails=(ScriptedError("structural", "the model is broken"),))
-    await interrupted(DurableLoop(Agent("a", ScriptedModel([broken])), directory))
+    await interrupted(DurableLoop(Agent("a", ScriptedModel([broken])), directory, str))
     assert loop_in(directory).load_checkpoint() is None
-    answer = await DurableLoop(Agent("a", ScriptedModel([say("done")])), directory).execute()
+    answer = await DurableLoop(Agent("a", ScriptedModel([say("done")])), directory, str).execute()
     assert answer.output == "done"
 
 
@@ -624,7 +650,7 @@ async def test_a_tools_typed_result_is_in_the_session_when_it_goes_on(directory:
         return "seen"
 
     agent = Agent("looker", ScriptedModel([call("look"), say("done")]), tools=[look])
-    await DurableLoop(agent, directory).execute()
+    await DurableLoop(agent, directory, str).execute()
     assert kept == [[Finding("step 1")]]
 
 
@@ -681,7 +707,21 @@ async def test_the_deadline_ends_what_is_under_way(directory: Path) -> None:
 
     agent = Agent("dawdler", ScriptedModel([call("dawdle")]), tools=[dawdle])
     with pytest.raises(DeadlineExceeded):
-        await DurableLoop(agent, directory, deadline=0.2).execute("go")
+        await DurableLoop(agent, directory, str, deadline=0.2).execute("go")
+
+
+async def test_a_deadline_that_passes_before_the_agent_has_begun_is_one(directory: Path) -> None:
+    clock = ManualClock()
+
+    @asynccontextmanager
+    async def slow() -> AsyncIterator[None]:
+        clock.advance(60_001)
+        yield
+
+    loop = loop_in(directory, deadline=60.0, clock=clock, deps=slow)
+    with pytest.raises(DeadlineExceeded):
+        await loop.execute("go")
+    assert answers_of(loop) == 0
 
 
 async def test_a_deadline_may_be_an_instant(directory: Path) -> None:
@@ -757,7 +797,7 @@ async def stay() -> str:
     return ""
 
 agent = Agent("stayer", ScriptedModel([call("stay")]), tools=[stay])
-asyncio.run(DurableLoop(agent, sys.argv[1]).execute("go"))
+asyncio.run(DurableLoop(agent, sys.argv[1], str).execute("go"))
 """
 
 
@@ -796,7 +836,7 @@ async def test_nobody_can_be_asked_and_what_needs_an_approval_is_denied(director
     told: list[ModelRequest] = []
     script = [call("pay"), say("I was not allowed to.")]
     model = ScriptedModel(script, on_request=told.append)
-    result = await DurableLoop(Agent("payer", model, tools=[pay]), directory).execute("go")
+    result = await DurableLoop(Agent("payer", model, tools=[pay]), directory, str).execute("go")
     assert result.output == "I was not allowed to."
 
 
@@ -812,10 +852,12 @@ async def test_no_two_attempts_have_an_idempotency_key_in_common(directory: Path
 
     broken = ScriptedReply(fails=(ScriptedError("structural", "the model is broken"),))
     await interrupted(
-        DurableLoop(Agent("payer", ScriptedModel([call("pay"), broken]), tools=[pay]), directory)
+        DurableLoop(
+            Agent("payer", ScriptedModel([call("pay"), broken]), tools=[pay]), directory, str
+        )
     )
     again = Agent("payer", ScriptedModel([call("pay"), say("done")]), tools=[pay])
-    await DurableLoop(again, directory).execute()
+    await DurableLoop(again, directory, str).execute()
     [first, second] = keys
     assert first[0] == second[0]
     assert first[1] != second[1]
@@ -848,6 +890,56 @@ async def test_a_large_checkpoint_is_compressed(directory: Path) -> None:
 # What a loop is made of
 
 
+@dataclass(frozen=True)
+class Verdict:
+    is_good: bool
+
+
+@dataclass(frozen=True)
+class LongVerdict:
+    is_good: bool
+    reasons: list[str]
+
+
+def judge(directory: Path, output_type: type[T]) -> DurableLoop[str, T]:
+    model = ScriptedModel([call("final_result", is_good=True)])
+    return DurableLoop(Agent("judge", model, output_type=output_type), directory, str)
+
+
+async def test_a_typed_answer_is_kept_as_a_value_of_its_type(directory: Path) -> None:
+    assert (await judge(directory, Verdict).execute("Is it good?")).output == Verdict(is_good=True)
+    assert (await judge(directory, Verdict).execute()).output == Verdict(is_good=True)
+    with pytest.raises(OutputChanged, match="give new fields defaults") as caught:
+        await judge(directory, LongVerdict).execute()
+    assert caught.value.details["output"] == '{"is_good":true}'
+
+
+def test_a_loop_may_be_used_from_synchronous_code_again_and_again(directory: Path) -> None:
+    loop = loop_in(directory)
+    for request in ("one", "another"):
+        assert asyncio.run(loop.execute(request)).output == "done"
+
+
+async def test_tools_have_their_dependencies_once_in_each_attempt(directory: Path) -> None:
+    entered = []
+
+    @asynccontextmanager
+    async def deps() -> AsyncIterator[str]:
+        entered.append("deps")
+        yield "deps"
+
+    @tool
+    async def look(ctx: Context[str]) -> str:
+        """Look."""
+        entered.append(f"tool with {ctx.deps}")
+        return "seen"
+
+    await interrupted(loop_in(directory, 2, has_done(1)))
+    agent = Agent("looker", ScriptedModel([call("look"), say("done")]), tools=[look])
+    await DurableLoop(agent, directory, str, deps=deps).execute()
+    assert entered == ["deps", "tool with deps"]
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -862,7 +954,12 @@ async def test_a_large_checkpoint_is_compressed(directory: Path) -> None:
 def test_a_loop_that_cannot_work_is_refused(
     directory: Path, options: dict[str, Any], why: str
 ) -> None:
-    given = {"agent": worker(effect_file(directory)), "directory": directory, **options}
+    given = {
+        "agent": worker(effect_file(directory)),
+        "directory": directory,
+        "request_type": str,
+        **options,
+    }
     with pytest.raises(InvalidInput, match=why):
         DurableLoop(**given)
 

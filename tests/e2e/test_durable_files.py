@@ -319,7 +319,7 @@ directory, effects = Path(sys.argv[1]), EffectFile(Path(sys.argv[3]))
 NOBODY = 65534
 
 def loop_of(place, fails):
-    return DurableLoop(worker(effects, 2, fails), place)
+    return DurableLoop(worker(effects, 2, fails), place, str)
 
 async def main():
     try:
@@ -382,7 +382,7 @@ def fork() -> str:
     return ""
 
 agent = Agent("forker", ScriptedModel([call("fork")]), tools=[fork])
-asyncio.run(DurableLoop(agent, sys.argv[1]).execute("go"))
+asyncio.run(DurableLoop(agent, sys.argv[1], str).execute("go"))
 """
 
 
@@ -403,6 +403,47 @@ async def test_a_child_that_outlives_its_worker_does_not_keep_the_directory(
         os.kill(child, signal.SIGKILL)
 
 
+# The order of changes
+
+
+async def test_each_file_is_synced_before_its_rename_and_its_name_before_anything_else(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power failure leaves is what was synced: a kill cannot show that."""
+    changes: list[str] = []
+    names: dict[int, str] = {}
+    really_open = os.open
+
+    def opening(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        descriptor = really_open(path, flags, *args, **options)
+        names[descriptor] = Path(os.fsdecode(path)).name
+        return descriptor
+
+    def syncing(descriptor: int) -> None:
+        changes.append(f"sync {names[descriptor]}")
+
+    def renaming(old: Path, new: Path) -> None:
+        old.rename(new)
+        changes.append(f"rename {old.name} {new.name}")
+
+    loop = loop_in(directory)
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", renaming)
+    await loop.execute("go")
+
+    def written(name: str, *before: str) -> list[str]:
+        return [f"sync {name}.tmp", *before, f"rename {name}.tmp {name}", "sync worker-001"]
+
+    older = "rename checkpoint.json checkpoint.1.json"
+    text = "\n".join(changes)
+    assert changes[:3] == written("request.json")
+    assert text.count("\n".join(written("progress.json"))) == text.count("rename progress.json.tmp")
+    assert "\n".join(written("checkpoint.json")) in text
+    assert "\n".join(written("checkpoint.json", older)) in text
+    assert changes[-3:] == written("completed")
+
+
 # Changed code
 
 
@@ -411,6 +452,7 @@ def reading(directory: Path, *script: ScriptedReply, **options: Any) -> DurableL
     return DurableLoop(
         Agent("reader", ScriptedModel([*script, say("done")]), tools=options.pop("tools")),
         directory,
+        str,
         trigger=CheckpointTrigger(event_types={object}),
         **options,
     )

@@ -98,7 +98,7 @@ def loop_in(
     directory: Path, steps: int = 2, fails: Fails = never, **options: Any
 ) -> DurableLoop[str, str]:
     """A loop in a directory, whose agent notes what it does beside it."""
-    return DurableLoop(worker(effect_file(directory), steps, fails), directory, **options)
+    return DurableLoop(worker(effect_file(directory), steps, fails), directory, str, **options)
 
 
 def effects_of(loop: DurableLoop[Any, Any]) -> list[str]:

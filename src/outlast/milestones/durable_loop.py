@@ -53,8 +53,9 @@ from outlast.milestones.execution import (
 )
 from outlast.milestones.recorder import ExecutionRecorder
 from outlast.milestones.request import Req, RequestType
-from outlast.runtime import Deps
-from outlast.session import Session
+from outlast.runtime import Deps, checked_deps
+from outlast.session import Result, Session
+from outlast.session.inbox import QueueLimits
 from outlast.session.start import NewSession
 from outlast.store import Store
 from outlast.stores.sqlite import MemoryStore
@@ -65,6 +66,8 @@ Out = TypeVar("Out", default=str)
 
 SchemaChange = Literal["migrate", "fresh"]
 
+ROOM = QueueLimits(session=1000, session_bytes=1024**3)
+"""A session begins with the state that it had, which may be most of what another one may hold."""
 NOBODY_TO_ASK = {"request_input": False}
 ROLLBACK_ONLY = WorkerSettings(lanes=(MAIN,))
 """A worker that changes state, and leaves alone messages, which are in other lanes."""
@@ -103,7 +106,7 @@ class DurableLoop(Generic[Req, Out]):
         self,
         agent: Agent[Any, Out],
         directory: str | os.PathLike[str],
-        request_type: type[Req] | Any = str,
+        request_type: type[Req],
         trigger: MilestoneTrigger | None = None,
         deadline: datetime | Span | None = None,
         *,
@@ -117,7 +120,7 @@ class DurableLoop(Generic[Req, Out]):
         self.directory = Path(directory)
         self._requests = RequestType[Req](request_type, message)
         self._deadline = checked_deadline(deadline)
-        self._deps = deps
+        self._deps = checked_deps(deps)
         self._schema_change = one_of(SchemaChange, "schema_change", schema_change)
         self._clock = clock or Clock()
         self._files = ExecutionDirectory(self.directory, count_of("keep", keep))
@@ -174,13 +177,16 @@ class DurableLoop(Generic[Req, Out]):
             execution = self._incomplete(asked)
             if isinstance(execution, CompletedExecution):
                 return self._result(execution)
-            if 0 < execution.deadline_at <= self._clock.now():
-                raise DeadlineExceeded(
-                    f"the deadline of the execution in {self.directory} has passed, at"
-                    f" {date_of(execution.deadline_at).isoformat()}: clear() gives it up",
-                    path=str(self.directory),
-                )
+            self._check_deadline(execution)
             return await self._attempt(execution)
+
+    def _check_deadline(self, execution: Execution) -> None:
+        if 0 < execution.deadline_at <= self._clock.now():
+            raise DeadlineExceeded(
+                f"the deadline of the execution in {self.directory} has passed, at"
+                f" {date_of(execution.deadline_at).isoformat()}: clear() gives it up",
+                path=str(self.directory),
+            )
 
     def _incomplete(self, asked: str | None) -> Execution | CompletedExecution:
         """Return what there is to do: an execution, begun or new; or one that is completed."""
@@ -232,6 +238,9 @@ class DurableLoop(Generic[Req, Out]):
         progress = begun(execution, self._files.progress(execution), checkpoints)
         restored = self._usable(checkpoints)
         number = max((each.number for each in checkpoints), default=0)
+        facts = {"path": str(self.directory), "session": execution.session_id}
+        facts |= {"attempts": str(progress.attempts), "has_checkpoint": str(restored is not None)}
+        log.info("an execution is begun or gone on with", extra=facts)
         store = MemoryStore(self._clock)
         files, clock = self._files, self._clock
         with closing(
@@ -239,47 +248,55 @@ class DurableLoop(Generic[Req, Out]):
         ) as recorder:
             await recorder.keep_progress()
             told = CheckpointingStore(store, recorder.note)
-            session = await self._start(told, execution, said, restored)
-            async with self._app(told, WorkerSettings()):
-                assert session.receipt is not None
-                output = (await session.receipt.result()).unwrap()
+            result = await self._run(told, self._session_of(execution, said), restored)
+            if result.error is None and result.status != "completed":
+                self._check_deadline(execution)  # it has passed before the turn began
             completion = CompletedExecution(
                 execution=execution,
                 attempts=recorder.progress.attempts,
                 usage=recorder.progress.usage,
                 completed_at=self._clock.now(),
-                output=Raw(to_json(output).encode()),
+                output=Raw(to_json(result.unwrap()).encode()),
             )
             is_kept = await recorder.write("result", self._files.complete, completion)
         return replace(self._result(completion), is_kept=is_kept)
 
-    async def _start(
-        self, store: Store, execution: Execution, said: Said, restored: Snapshot | None
-    ) -> Session[Out]:
-        """Start the execution's session anew, with the state that it had.
+    def _session_of(self, execution: Execution, said: Said) -> NewSession:
+        """Return the execution's session as it is started anew for an attempt.
 
         Each attempt says its message in a lane of its own: what is named after lanes and turns,
         idempotency keys above all, is then never another attempt's.
         """
-        new = NewSession(
+        return NewSession(
             agent=self.agent.name,
             message=said,
+            dispatch_id=execution.id,  # a deadline that passes now is no mistake of the caller's
             lane=self._clock.new_id("attempt"),
             capabilities=NOBODY_TO_ASK,
             deadline=date_of(execution.deadline_at) if execution.deadline_at else None,
             session_id=execution.session_id,
         )
-        async with self._app(store, None) as app:
-            session = await start_described(app, new)
-            if restored is None:
-                return session
-            rollback = await session.mutate().rollback(restored)
-        async with self._app(store, ROLLBACK_ONLY):
-            await rollback.result()
-        return session
 
-    def _app(self, store: Store, worker: WorkerSettings | None) -> Outlast:
-        return Outlast([self.agent], store=store, worker=worker, deps=self._deps, clock=self._clock)
+    async def _run(self, store: Store, new: NewSession, restored: Snapshot | None) -> Result[Out]:
+        """Have the session's message answered, with the state that the session had."""
+        if restored is None:
+            async with self._app(store, WorkerSettings(), self._deps) as app:
+                return await result_of(await start_described(app, new))
+        async with self._app(store, ROLLBACK_ONLY) as app:
+            session = await start_described(app, new)
+            (await (await session.mutate().rollback(restored)).result()).unwrap()
+        async with self._app(store, WorkerSettings(), self._deps):
+            return await result_of(session)
+
+    def _app(self, store: Store, worker: WorkerSettings, deps: Deps | None = None) -> Outlast:
+        return Outlast(
+            [self.agent],
+            store=store,
+            worker=worker,
+            deps=deps,
+            clock=self._clock,
+            queue_limits=ROOM,
+        )
 
     def _usable(self, checkpoints: list[SavedCheckpoint]) -> Snapshot | None:
         """Return the state to go on with, if the code of today can read it."""
@@ -341,6 +358,12 @@ def checked_deadline(given: Any) -> int | timedelta:
     if (span := milliseconds(given)) <= 0:
         raise InvalidDefinition("the deadline of a DurableLoop is more than no time from its start")
     return timedelta(milliseconds=span)
+
+
+async def result_of(session: Session[Out]) -> Result[Out]:
+    """Wait for what the session's first message comes to."""
+    assert session.receipt is not None
+    return await session.receipt.result()
 
 
 def begun(

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, cast
-
-from typing_extensions import TypeVar
+from typing import Generic, TypeVar, cast
 
 from outlast.agents.runtime.json_value import TypeMismatch, fitted, to_json
 from outlast.core.message import Said
 from outlast.errors import InvalidInput, RequestChanged
 from outlast.milestones.execution import Execution
 
-Req = TypeVar("Req", default=str)
+Req = TypeVar("Req")
 
 
 class RequestType(Generic[Req]):
     """The type of a loop's requests. `message` is what the agent is told of one."""
 
-    def __init__(self, kind: type[Req] | Any, message: Callable[[Req], Said] | None) -> None:
+    def __init__(self, kind: type[Req], message: Callable[[Req], Said] | None) -> None:
         self._kind = kind
         self._message = message
 
