@@ -24,7 +24,7 @@ ONLY_POSTGRES = {
     "limits": {"most"},  # SQLite asks the permits, as no other transaction writes meanwhile
     # Where a worker is seen to live: SQLite's lock file lies beside the database.
     "workers": {"sign", "lock_name", "lock_device", "lock_inode", "liveness_address"},
-    "server": {"one", "started_at", "open_since", "epoch"},
+    "server": {"one", "started_at", "open_since", "epoch", "file_node"},
     "migrations": {"version", "name", "applied_at"},  # SQLite has `PRAGMA user_version`
 }
 

@@ -387,12 +387,14 @@ CREATE TABLE outlast.usage (
 -- count: no worker could show a sign of life meanwhile. A recovery without a start of the server,
 -- after one of its processes was killed, leaves the table empty, as it is not logged. So do the
 -- promotion of a standby and the recovery of a backup: `epoch` names a span in which nothing that was
--- committed can have been lost.
+-- committed can have been lost. `file_node` is the number of this table's own file, which is another
+-- one where a dump was restored: the row that came with that is of another span.
 CREATE UNLOGGED TABLE outlast.server (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     started_at timestamptz NOT NULL,
     open_since bigint NOT NULL,
-    epoch uuid NOT NULL
+    epoch uuid NOT NULL,
+    file_node oid NOT NULL
 );
 
 -- The workers not known to be dead, of all tenants. `sign` is the number of the advisory lock that a

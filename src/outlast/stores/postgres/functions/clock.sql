@@ -21,21 +21,26 @@ CREATE OR REPLACE FUNCTION outlast.uptime_ms() RETURNS bigint
     END;
 
 -- Note the first question to this run of the server. A run begins with a start, or with a recovery
--- after one of its processes crashed, which leaves no row.
+-- after one of its processes crashed, which leaves no row; or with a backup that is restored while
+-- the server runs: its row is in a file of another number.
 CREATE OR REPLACE FUNCTION outlast.note_server_start() RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT 1
                      FROM outlast.server AS s
-                    WHERE s.one AND s.started_at = pg_postmaster_start_time()) THEN
-        INSERT INTO outlast.server AS s (started_at, open_since, epoch)
-        VALUES (pg_postmaster_start_time(), outlast.now_ms(), gen_random_uuid())
+                    WHERE s.one
+                      AND s.started_at = pg_postmaster_start_time()
+                      AND s.file_node = pg_relation_filenode(s.tableoid)) THEN
+        INSERT INTO outlast.server AS s (started_at, open_since, epoch, file_node)
+        VALUES (pg_postmaster_start_time(), outlast.now_ms(), gen_random_uuid(),
+                pg_relation_filenode('outlast.server'))
             ON CONFLICT (one) DO UPDATE
            SET started_at = excluded.started_at,
                open_since = excluded.open_since,
-               epoch = excluded.epoch
-         WHERE s.started_at <> excluded.started_at;
+               epoch = excluded.epoch,
+               file_node = excluded.file_node
+         WHERE s.started_at <> excluded.started_at OR s.file_node <> excluded.file_node;
     END IF;
 END
 $$;
@@ -46,4 +51,6 @@ CREATE OR REPLACE FUNCTION outlast.epoch() RETURNS uuid
     LANGUAGE sql STABLE
     RETURN (SELECT s.epoch
               FROM outlast.server AS s
-             WHERE s.one AND s.started_at = pg_postmaster_start_time());
+             WHERE s.one
+               AND s.started_at = pg_postmaster_start_time()
+               AND s.file_node = pg_relation_filenode(s.tableoid));
