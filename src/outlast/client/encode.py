@@ -8,8 +8,10 @@ import msgspec
 from outlast.agents.agent import Agent
 from outlast.clock import Clock
 from outlast.core.instant import rfc3339
+from outlast.core.json_text import parse_json
 from outlast.core.message import Said, Text, content_of
 from outlast.core.name import check_id
+from outlast.core.record import SliceValue, StateChangeRequested
 from outlast.errors import InvalidAnswer
 from outlast.session.inbox import instant_of
 from outlast.session.listing import check_failed
@@ -103,3 +105,22 @@ def failure_out(
         return {}
     at = rfc3339(sought.since) if sought.since else None
     return some(failed="true", code=sought.code, since=at)
+
+
+def change_out(change: StateChangeRequested) -> dict[str, Any]:
+    """Return a change of state as the server takes it."""
+    slices = {
+        name: {"values": [value_out(each) for each in values], "log": name in change.logs}
+        for name, values in change.slices.items()
+    }
+    return some(
+        op=change.op,
+        slice=change.slice or None,
+        event=change.event or None,
+        values=[value_out(each) for each in change.values],
+        slices=slices if change.op == "rollback" else None,
+    )
+
+
+def value_out(value: SliceValue) -> dict[str, Any]:
+    return {"value": parse_json(value.text), "version": value.version}

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypedDict, cast
+from typing import Any, Generic, TypedDict, cast, overload
 
 from typing_extensions import TypeVar
 
 from outlast.agents.runtime.json_value import to_json
+from outlast.agents.state.slice_type import type_of
+from outlast.agents.state.snapshot import Snapshot
 from outlast.client.connection import ServerConnection, segment
 from outlast.client.decode import (
     RUNNING,
@@ -21,6 +23,7 @@ from outlast.client.decode import (
     decode,
 )
 from outlast.client.encode import (
+    change_out,
     check_answered,
     deadline_out,
     dispatch_out,
@@ -36,6 +39,8 @@ from outlast.core.instant import Span, milliseconds
 from outlast.core.lane import PROVIDER
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN, MAX_ID, check_id
+from outlast.core.record import StateChangeRequested
+from outlast.core.slice import Slices
 from outlast.core.usage import TreeUsage
 from outlast.errors import (
     InvalidInput,
@@ -48,10 +53,13 @@ from outlast.log.milestone import Milestone
 from outlast.session import Receipt, Request, Result, Session, WaitingFor, is_at_rest
 from outlast.session.answer import OF_AN_ANSWER
 from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
+from outlast.session.mutation import SessionChanges, SliceChanges
+from outlast.session.state import SliceQuery
 from outlast.session.waiting import OutageNotices, code_of
 from outlast.store import AdmissionReceipt as StoreReceipt
 
 Out = TypeVar("Out", default=Any)
+T = TypeVar("T")
 
 LOOKS_AGAIN = 10
 """How often an answer is tried again whose session the server does not know yet."""
@@ -241,6 +249,41 @@ class RemoteSession(Generic[Out]):
             "POST", f"{self._path}/retry", body={"lane": check_id("lane", lane)}, is_safe=False
         )
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
+
+    # State
+
+    def query(self, kind: type[T]) -> SliceQuery[T]:
+        """Return what the session keeps of a type, read anew whenever it is asked."""
+        return SliceQuery(type_of(kind), self._slices)
+
+    async def _slices(self) -> Slices:
+        return (await self.snapshot()).slices
+
+    @overload
+    def mutate(self, kind: type[T]) -> SliceChanges[T]: ...
+
+    @overload
+    def mutate(self, kind: None = None) -> SessionChanges: ...
+
+    def mutate(self, kind: type[T] | None = None) -> SliceChanges[T] | SessionChanges:
+        """Return the way to change what the session keeps of a type, or all that it keeps.
+
+        The server has to know the slices and events by the same names.
+        """
+        if kind is None:
+            return SessionChanges(self._change)
+        return SliceChanges(type_of(kind), self._change)
+
+    async def _change(
+        self, change: StateChangeRequested, dispatch_id: str | None
+    ) -> RemoteReceipt[Out]:
+        body = change_out(change) | {"dispatch_id": self._dispatch(dispatch_id)}
+        raw = await self._connection.call("POST", f"{self._path}/state", body=body)
+        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=dispatch_id is None)
+
+    async def snapshot(self) -> Snapshot:
+        """Return all that the session keeps now, and what it is known by."""
+        return Snapshot.from_json(await self._connection.call("GET", f"{self._path}/state"))
 
     # Out
 

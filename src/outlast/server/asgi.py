@@ -38,6 +38,7 @@ from outlast.server.route import (
     reading,
     request,
     session,
+    state,
     usage,
 )
 from outlast.server.settings import ServerSettings
@@ -50,6 +51,7 @@ ROUTERS = (
     session.router,
     delivery.router,
     control.router,
+    state.router,
     bulk.router,
     reading.router,
     reading.waiting,

@@ -24,7 +24,7 @@ from outlast.agents.state.stored_value import load, store
 from outlast.core.record import SliceValue, StateChangeRequested
 from outlast.core.slice import Slices, StateRecord, change
 from outlast.core.state_change import made_of
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, SliceChanged
 
 OUTSIDE = "this code"
 
@@ -89,6 +89,35 @@ def rollback_request(snapshot: Snapshot) -> StateChangeRequested:
 
 
 RESET = StateChangeRequested(delivery_id="", op="reset")
+
+
+# Asking in JSON
+
+
+def values_for(name: str, values: Sequence[SliceValue]) -> tuple[type[Any], list[Any]]:
+    """Return the class of a slice, and values that came as JSON as values of it."""
+    found = types_named(name)
+    if len(found) != 1:
+        what = f"there are {len(found)} slices {name}" if found else f"there is no slice {name}"
+        raise InvalidInput(
+            f"{what} in this process: declare it by @slice_type where the app is defined"
+        )
+    try:
+        return found[0].of, [load(value, found[0]) for value in values]
+    except SliceChanged as why:
+        raise InvalidInput(why.message) from why
+
+
+def event_for(name: str, kind: str, value: SliceValue) -> object:
+    """Return an event that came as JSON, for a slice or for all that take one of its class."""
+    try:
+        return event_of(
+            StateChangeRequested(
+                delivery_id="", op="dispatch", slice=name, event=kind, values=(value,)
+            )
+        )
+    except SliceChanged as why:
+        raise InvalidInput(why.message) from why
 
 
 # Making

@@ -131,20 +131,29 @@ def documents_of(slices: Slices) -> dict[str, SliceDocument]:
     }
 
 
-def kept_of(documents: Mapping[str, SliceDocument]) -> dict[str, KeptSlice]:
-    """Return the slices of a snapshot's JSON; those with names that are Outlast's own are refused.
+def kept_of(documents: Mapping[str, SliceDocument]) -> Mapping[str, KeptSlice]:
+    """Return the slices of a snapshot's JSON."""
+    return checked_slices(
+        {
+            name: KeptSlice(
+                tuple(SliceValue(bytes(v.value).decode(), v.version) for v in found.values),
+                found.log,
+            )
+            for name, found in documents.items()
+        }
+    )
 
-    What was approved in a session is such a slice: nobody brings it along.
+
+def checked_slices(slices: Slices) -> Slices:
+    """Return slices that come from outside, if their names are a user's.
+
+    What was approved in a session is a slice that is Outlast's own: nobody brings it along.
     """
-    if reserved := [name for name in documents if name.startswith(RESERVED)]:
-        raise InvalidInput(f"a snapshot has no slices that are Outlast's own: {reserved[0]}")
-    return {
-        check_id("name of a slice", name): KeptSlice(
-            tuple(SliceValue(bytes(each.value).decode(), each.version) for each in found.values),
-            found.log,
-        )
-        for name, found in documents.items()
-    }
+    for name in slices:
+        check_id("name of a slice", name)
+        if name.startswith(RESERVED):
+            raise InvalidInput(f"a snapshot has no slices that are Outlast's own: {name}")
+    return slices
 
 
 def checked_snapshot(snapshot: object) -> Snapshot:
