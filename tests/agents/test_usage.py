@@ -17,6 +17,8 @@ from outlast.core.result import CallPrice, Usage
 from outlast.errors import InvalidDefinition, InvalidInput
 from outlast.log.explain import explain, gather
 from outlast.log.verify import verify
+from outlast.stores.sqlite import MemoryStore
+from outlast.testing import crash_everywhere
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, calls, say
 from outlast.usage import ModelPrice, Prices, UsageKey
 
@@ -305,3 +307,18 @@ async def test_an_index_that_says_another_usage_than_the_log_is_found() -> None:
         [finding] = await verify(app.store, session.id)
         assert finding.code == "USAGE_INDEX"
         assert "'scripted'" in finding.message
+
+
+async def test_usage_is_counted_once_wherever_a_worker_is_killed() -> None:
+    async def do(app: Outlast) -> tuple[bool, bool]:
+        session = await app.start("boss", "go", principal="ada")
+        usage = (await session.wait()).usage
+        total = (await app.usage.total()).total
+        for info in await app.sessions():
+            assert not await verify(app.store, info.session_id)
+        return total == await recorded(app), usage == await session.usage()
+
+    report = await crash_everywhere(do, agents=[family([say("filed")])], store=MemoryStore)
+    assert len(report.runs) > 20
+    ended = [(run.output, run.error) for run in (report.undisturbed, *report.runs)]
+    assert [each for each in ended if each != ((True, True), "")] == []
