@@ -69,6 +69,7 @@ __all__ = [
     "SyncSessionChanges",
     "SyncSliceChanges",
     "SyncSliceQuery",
+    "SyncUsageControl",
     "SyncWorkerControl",
     "opened",
 ]

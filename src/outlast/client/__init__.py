@@ -11,6 +11,7 @@ from outlast.client.client import Client, RemoteProviders, RemoteWorkers
 from outlast.client.info import RemoteInfo, RemoteWait
 from outlast.client.listing import ListPage
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession
+from outlast.client.usage import RemoteUsage
 
 __all__ = [
     "Bookmark",
@@ -21,6 +22,7 @@ __all__ = [
     "RemoteProviders",
     "RemoteReceipt",
     "RemoteSession",
+    "RemoteUsage",
     "RemoteWait",
     "RemoteWorkers",
 ]

@@ -17,6 +17,7 @@ lane's owner: the session's start, a delivery, a cancel.
 from outlast.core.index import ClosedRequest, DeliveryChange, Index, LaneFailure, OpenedRequest
 from outlast.core.limit import Bound
 from outlast.core.record import Entry, NewOutboxCursor
+from outlast.core.usage import UsageChange, UsageRow
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
 from outlast.store.clock import StoreClock
 from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
@@ -99,9 +100,11 @@ __all__ = [
     "TakeoverEvidence",
     "Transaction",
     "Unfinished",
+    "UsageChange",
     "UsageFilter",
     "UsageKey",
     "UsageLine",
+    "UsageRow",
     "UsageStore",
     "WorkStore",
     "WorkerInfo",
