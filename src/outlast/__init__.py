@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from outlast.agents.agent import Agent
+from outlast.agents.context.policy import ContextPolicy
 from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
 from outlast.agents.options import Limits, ModelOptions
@@ -47,6 +48,7 @@ __all__ = [
     "Connection",
     "ConnectionSettings",
     "Context",
+    "ContextPolicy",
     "Decision",
     "DedupeKey",
     "Event",

@@ -330,6 +330,26 @@ class SyncSession(Bridge[Session[Out]]):
             return SyncSliceChanges(found, self._thread)
         return SyncSessionChanges(found, self._thread)
 
+    def compact(
+        self, *, lane: str = MAIN, dispatch_id: str | None = None, principal: str = ""
+    ) -> SyncReceipt[Out]:
+        """Have less of a lane sent to the model from here on. The log stays whole."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.compact(lane=lane, dispatch_id=dispatch_id, principal=principal)
+            ),
+            self._thread,
+        )
+
+    def rewind(
+        self, to: str, *, dispatch_id: str | None = None, principal: str = ""
+    ) -> SyncReceipt[Out]:
+        """Have the model see nothing of what came after the turn `to`, such as "t3"."""
+        return SyncReceipt(
+            self._thread.run(self._target.rewind(to, dispatch_id=dispatch_id, principal=principal)),
+            self._thread,
+        )
+
     def snapshot(self, *, at: int | None = None) -> Snapshot:
         """Return all that the session keeps now, and what it is known by."""
         return self._thread.run(self._target.snapshot(at=at))

@@ -8,6 +8,7 @@ import signal
 from typing import Any
 
 from crash_book import Book
+from crash_endless import endless
 from crash_family import family
 from crash_gate import block_until_open, until_open
 from crash_model import obedient, scripted
@@ -47,6 +48,7 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         racer(book),
         ruled(book),
         deadly_rule(book),
+        endless(book),
     ]
 
 

@@ -110,6 +110,29 @@ async def test_a_kill_at_any_commit_of_an_agent_with_rules_changes_nothing_that_
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_kill_at_any_commit_of_a_compaction_changes_nothing_that_was_done(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    undisturbed = await play(scene, "endless", say_nothing)
+    assert complaints([undisturbed], [[]], undisturbed) == ""
+    assert compactions(undisturbed.logs[0]) >= 2
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 2)]
+    stories = await play_all(scene, "endless", say_nothing, plans)
+
+    assert complaints(stories, plans, undisturbed) == ""
+    for story in stories:
+        # What an interrupted call is told with is shorter than its result.
+        assert 1 <= compactions(story.logs[0]) <= compactions(undisturbed.logs[0])
+    assert sum(story.kills for story in stories) >= undisturbed.commits - 3
+
+
+def compactions(log: Log) -> int:
+    return sum(isinstance(record, r.CompactionCompleted) for record in log.records)
+
+
 def said_by_rules(log: Log) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     for record in log.records:

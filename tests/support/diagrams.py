@@ -147,6 +147,7 @@ STATES = {
     "take": State("takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.ExpireRequest)),
     "ending": State("ends the turn", (a.CompleteTurn, a.FailTurn, a.CancelTurn)),
     "change": State("changes the session's state", (a.ChangeState,)),
+    "context": State("changes what the model sees", (a.CompactContext, a.ChangeContext)),
     "settle": State("settles deliveries", (a.SettleDeliveries,)),
     "closing": State("ends the session", (a.CompleteSession, a.FailSession)),
 }

@@ -18,8 +18,10 @@ from outlast.core.action import (
     AnyAction,
     CallModel,
     CancelTurn,
+    ChangeContext,
     ChangeState,
     CheckCompletion,
+    CompactContext,
     FailTurn,
     GiveFeedback,
     Park,
@@ -27,6 +29,7 @@ from outlast.core.action import (
     Sleep,
     TakeReply,
 )
+from outlast.core.compaction import TOO_LONG, rewound
 from outlast.core.decide import decide
 from outlast.core.fold import fold
 from outlast.core.index import Opening
@@ -34,7 +37,7 @@ from outlast.core.lane import RUNNING, Lane, OpenCall, OpenRequest
 from outlast.core.message import Part, Reasoning, Text, ToolCall
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.outcome import active_time, opening, outcome
-from outlast.core.policy import HOUR, FeedbackTrigger, Policy, ToolPolicy
+from outlast.core.policy import HOUR, UNBOUNDED, FeedbackTrigger, Policy, ToolPolicy
 from outlast.core.prompt import section_digest
 from outlast.core.record import AnyRecord, Entry, Failure
 from outlast.core.remote_child import has_callback
@@ -43,6 +46,7 @@ from outlast.core.result import (
     BufferedEffects,
     ChildContact,
     ChildEnd,
+    Compacted,
     CompletionChecked,
     FeedbackCollected,
     FeedbackSaid,
@@ -114,6 +118,7 @@ class Simulation:
             checkers=self.choose([(), ("built",)]),
             max_refusals=1,
             resume=self.choose(["transcript", "milestone"]),
+            most_tokens=self.choose([UNBOUNDED, UNBOUNDED, 6]),
         )
         mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
@@ -148,7 +153,13 @@ class Simulation:
             return
         self._arrived += 1
         name = f"d{self._arrived}"
-        often = [*["reply"] * 40, *["message"] * 16, *["relay"] * 10, *["change"] * 6]
+        often = [
+            *["reply"] * 40,
+            *["message"] * 16,
+            *["relay"] * 10,
+            *["change"] * 6,
+            *["view"] * 3,
+        ]
         kind = self.choose([*often, "retry", *["cancel"] * 4, "end"])
         turn = self.lane.turn.id if self.lane.turn else ""
         match kind:
@@ -167,6 +178,10 @@ class Simulation:
                 self._relay(name)
             case "change":
                 self._ask_for_change(name)
+            case "view":
+                op = self.choose(["compact", "rewind"])
+                to = self.choose(["t1", "t2", "t9"]) if op == "rewind" else ""
+                self.write([r.ContextChangeRequested(delivery_id=name, op=op, turn=to)])
 
     def _ask_for_change(self, name: str) -> None:
         """Somebody outside wants state changed."""
@@ -304,9 +319,7 @@ class Simulation:
         """Do the next thing, as far as chance lets it get."""
         action = self.next_action()
         if isinstance(action, CallModel) and action.restarts:
-            view = View()
-            view.see_all(self.entries, "main")
-            action = replace(action, restarted=view.restarted(action.turn))
+            action = replace(action, restarted=self._whole_view().restarted(action.turn))
         self.write(opening(self.lane, action, self.now))
         match action:
             case CallModel():
@@ -321,11 +334,35 @@ class Simulation:
                 self._check_completion(action)
             case ChangeState():
                 self._change_state(action.change)
+            case CompactContext():
+                self._compact(action)
+            case ChangeContext():
+                if self.choose([True, True, False]):
+                    self.write(
+                        [*rewound(action.change, self._whole_view().end_of(action.change.turn))]
+                    )
             case Sleep():
                 self.now = action.until
             case CancelTurn() | FailTurn():
                 self._record(action, TurnStopped(tuple(self._ends())))
         return action
+
+    def _whole_view(self) -> View:
+        view = View()
+        view.see_all(self.entries, "main")
+        return view
+
+    def _compact(self, action: CompactContext) -> None:
+        """Leave out what was said before some place; or the owner dies before it has."""
+        view = self._whole_view()
+        if not self.choose([True, True, False]):
+            return
+        until = self.choose([0, *view.offsets[: len(view.offsets) - view.unsettled]])
+        keep = tuple(offset for offset in view.began if offset <= until)
+        results = dict.fromkeys(view.result_offsets, "cleared")
+        usage = self.choose([None, Usage(1, 1)])
+        text = self.choose(["", "so far"])
+        self._record(action, Compacted(3, until, keep, text, results, usage=usage))
 
     def _record(self, action: AnyAction, result: Result) -> None:
         self.write(outcome(self.lane, action, result, self.policy, self.now, self.slices))
@@ -365,7 +402,10 @@ class Simulation:
 
     def _failure(self) -> ModelFailed:
         kind = self.choose([*["transient"] * 6, "blocked", "recoverable", "structural"])
-        return ModelFailed(OOPS, kind, retry_after=self.choose([0, 0, 60_000]), backoff=10)
+        error = (
+            self.choose([OOPS, Failure(TOO_LONG, "too long")]) if kind == "recoverable" else OOPS
+        )
+        return ModelFailed(error, kind, retry_after=self.choose([0, 0, 60_000]), backoff=10)
 
     def _answer(self, action: CallModel) -> Answered:
         parts: list[Part] = [Reasoning("hm"), Text("here")]

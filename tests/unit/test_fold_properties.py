@@ -127,7 +127,13 @@ def test_every_delivery_is_settled_exactly_once(life: Simulation) -> None:
 
 
 def arrived(entries: list[Entry]) -> list[str]:
-    kinds = (r.DeliveryQueued, r.CancelRequested, r.RequestRelayed, r.StateChangeRequested)
+    kinds = (
+        r.DeliveryQueued,
+        r.CancelRequested,
+        r.RequestRelayed,
+        r.StateChangeRequested,
+        r.ContextChangeRequested,
+    )
     return [e.record.delivery_id for e in entries if isinstance(e.record, kinds)]
 
 

@@ -48,14 +48,14 @@ ORDINARY = frozenset(
     keyboard keys kill lanes launch layout ledger line link list listener listing liveness
     loading lock log logs loop main maintenance memory merged metric migration model name net
     notify oauth obstacle openapi option options outbox outgoing output owned owner ownership
-    backlog change done folder host milestones mutation observation
+    backlog change compact done folder host milestones mutation observation
     parts path peer pipeline planning pool port
     postgres principal private probe process progress promise prompt prompts protocol provider
     providers pydantic random reader reading reasoning receiver reconnect recorder recording refresh
     refusal registry remote render report requests response rest result retry return route
     router row rules run runner runtime scheduler schedules schema screen scripted send sender
     serve server sessions set setting settings shape show sign signature signed simulation
-    single skills slices sqlite start state statement status stored stores stream subagent
+    rewind single skills slices sqlite start state statement status stored stores stream subagent
     subscription supervisor sync tasks telemetry template terminal test testing text thread
     timeline timer token tool trace traced transaction transcript translation type under
     unstable up url usage user validation value verify visible wait waiting wake watch

@@ -5,6 +5,8 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from outlast.agents.context.policy import ON_OVERFLOW, ContextPolicy, checked_context
+from outlast.agents.context.tool import reading_tool
 from outlast.agents.limit import checked_limit
 from outlast.agents.milestone import STEP_DONE, MilestoneTrigger
 from outlast.agents.model.client import ModelClient
@@ -60,7 +62,7 @@ class Agent(Generic[Deps, Out]):
     step of a plan that is marked done. After a crash, and when a turn is retried, `resume` says
     whether the model goes on in the conversation ("transcript"), or from the last "milestone" with
     the prompt made anew. `skills` is a folder of instructions that the model loads when a task
-    needs them (`outlast.skills`).
+    needs them (`outlast.skills`). `context` bounds how much of a long session the model is sent.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Agent(Generic[Deps, Out]):
         milestones: MilestoneTrigger | None = None,
         resume: Resume = "transcript",
         skills: SkillSource | None = None,
+        context: ContextPolicy | None = None,
         model_options: ModelOptions = DEFAULT_MODEL_OPTIONS,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -89,6 +92,8 @@ class Agent(Generic[Deps, Out]):
         self.planning = checked_planning(name, planning)
         self.instructions: Instructions = checked_instructions(name, instructions)
         self.skills = read_skills(name, skills)
+        self.context = checked_context(name, context)
+        bounds = self.context or ON_OVERFLOW
         guidance = guidance_of(self.skills)
         self.prompt = (
             with_guidance(instructions, self.planning, guidance)
@@ -100,6 +105,7 @@ class Agent(Generic[Deps, Out]):
             *tools_of(name, subagents),
             *(planning_tools() if self.planning else ()),
             *skill_tools(self.skills),
+            *([reading_tool(self.context)] if self.context else ()),
         ]
         self.tools = collect(name, own, others)
         texts = [self.planning.instructions if self.planning else "", guidance]
@@ -134,6 +140,8 @@ class Agent(Generic[Deps, Out]):
             checkers=self.rules.checker_names,
             max_refusals=count_of("max_refusals", limits.max_refusals, least=0),
             resume=resume,
+            most_tokens=bounds.most_tokens,
+            longest_result=bounds.longest_result,
         )
         self.model_timeout = seconds_of("timeout", model_options.timeout)
         self.idle_timeout = seconds_of("idle_timeout", model_options.idle_timeout)

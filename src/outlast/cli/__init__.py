@@ -12,6 +12,7 @@ from outlast.cli.command import keys, schedules, webhooks
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
+from outlast.cli.command.compact import compact
 from outlast.cli.command.demo import demo
 from outlast.cli.command.dev import dev
 from outlast.cli.command.drain import drain
@@ -24,6 +25,7 @@ from outlast.cli.command.prompt import prompt
 from outlast.cli.command.providers import providers
 from outlast.cli.command.requests import requests
 from outlast.cli.command.retry import retry
+from outlast.cli.command.rewind import rewind
 from outlast.cli.command.send import send
 from outlast.cli.command.serve import serve
 from outlast.cli.command.sessions import sessions
@@ -39,7 +41,7 @@ from outlast.core.name import is_storable
 COMMANDS = (
     *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs, prompt, milestones, skills),
-    *(send, answer, requests, cancel, retry, end),
+    *(send, answer, requests, cancel, retry, end, compact, rewind),
     *(workers, lanes, drain, providers, usage, verify),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {

@@ -250,6 +250,20 @@ class RemoteSession(Generic[Out]):
         )
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
 
+    async def compact(self, *, lane: str = MAIN) -> RemoteReceipt[Out]:
+        """Have less of a lane sent to the model from here on. The log stays whole."""
+        raw = await self._connection.call(
+            "POST", f"{self._path}/compact", body={"lane": check_id("lane", lane)}, is_safe=False
+        )
+        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
+
+    async def rewind(self, to: str) -> RemoteReceipt[Out]:
+        """Have the model see nothing of what came after the turn `to`. The log stays whole."""
+        raw = await self._connection.call(
+            "POST", f"{self._path}/rewind", body={"to": check_id("turn", to)}, is_safe=False
+        )
+        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
+
     # State
 
     def query(self, kind: type[T]) -> SliceQuery[T]:

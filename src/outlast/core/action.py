@@ -10,7 +10,13 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
-from outlast.core.record import ContextRestarted, Failure, IdempotencyKey, StateChangeRequested
+from outlast.core.record import (
+    ContextChangeRequested,
+    ContextRestarted,
+    Failure,
+    IdempotencyKey,
+    StateChangeRequested,
+)
 
 
 class Action(Struct, frozen=True, gc=False, kw_only=True):
@@ -163,6 +169,31 @@ class ChangeState(Action, frozen=True, kw_only=True):
     change: StateChangeRequested
 
 
+class CompactContext(Action, frozen=True, kw_only=True):
+    """Make the view of about so many `tokens` shorter, before the model is asked in a `turn`.
+
+    `level` counts how often a provider has found it too long: each time less is left. Where it
+    only has an oversized result, and is not `is_near` its limit, nothing else is touched.
+    `delivery_id` is that of whoever asked for it. Nothing is recorded before: one that a crash cut
+    off is begun again.
+    """
+
+    is_effect: ClassVar[bool] = True
+
+    until: int
+    tokens: int
+    level: int
+    is_near: bool
+    turn: str = ""
+    delivery_id: str = ""
+
+
+class ChangeContext(Action, frozen=True, kw_only=True):
+    """Take the view back behind a turn, as somebody outside asks, or say why that cannot be."""
+
+    change: ContextChangeRequested
+
+
 class ExpireRequest(Action, frozen=True, kw_only=True):
     """Close a request that was not answered in time."""
 
@@ -240,6 +271,8 @@ AnyAction = (
     | RefuseReply
     | TakeRelay
     | ChangeState
+    | CompactContext
+    | ChangeContext
     | ExpireRequest
     | SettleDeliveries
     | CompleteTurn

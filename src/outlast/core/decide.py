@@ -31,6 +31,8 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.compaction import between_turns as change_view
+from outlast.core.compaction import compacts, is_due, put_view_first
 from outlast.core.lane import (
     CUT,
     PROVIDER,
@@ -76,8 +78,12 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if lane.turn is None:
         if lane.changes:
             return ChangeState(change=lane.changes[0])
+        if lane.views:
+            return change_view(lane, in_time(lane, now + policy.turn_timeout))
         return between_turns(lane, policy, now)
     action = within_turn(lane, lane.turn, policy, now)
+    if lane.views:
+        action = put_view_first(lane, action)
     return put_change_first(lane, action) if lane.changes else action
 
 
@@ -102,6 +108,7 @@ def close(lane: Lane, now: int) -> AnyAction:
         *(DeliveryOutcome(reply.delivery_id, "ignored") for reply in lane.replies),
         *(DeliveryOutcome(relay.delivery_id, "ignored") for relay in lane.relays),
         *(DeliveryOutcome(change.delivery_id, "refused") for change in lane.changes),
+        *(DeliveryOutcome(change.delivery_id, "refused") for change in lane.views),
         *(DeliveryOutcome(queued.delivery_id, "refused") for queued in lane.queue),
     ]
     return SettleDeliveries(outcomes=tuple(left)) if left else Park(wait=())
@@ -158,6 +165,9 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
     if head.retry and not failed:
         return settle(head.delivery_id, "ignored")
+    context = lane.context
+    if (context.tokens >= policy.most_tokens or context.overflows) and is_due(lane, policy):
+        return compacts(lane, policy, "", in_time(lane, now + policy.turn_timeout))
     turn = turn_name(lane.name, lane.turns + 1)
     retries = failed if head.retry else ""
     if lane.blocked:
@@ -260,6 +270,8 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if model.status == "retry" and model.not_before > now:
         return Sleep(until=in_time(lane, model.not_before))
     running = model.status == RUNNING
+    if lane.context.overflows and not running and is_due(lane, policy):
+        return compacts(lane, policy, turn.id, ask_again_at(lane, turn, policy, now))
     asks = policy.model(turn.fallback)
     restarts = not running and restarts_turn(lane, turn, policy)
     # No model continues another's answer, also where it is the code that names another now; and
@@ -293,6 +305,12 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if policy.feedback and (due := due_feedback(lane, turn, policy, now)):
         until = ask_again_at(lane, turn, policy, now)
         return GiveFeedback(turn=turn.id, step=turn.step, due=due, until=until)
+    context = lane.context
+    if (
+        context.tokens + context.added // 4 >= policy.most_tokens
+        or context.largest > policy.longest_result
+    ) and is_due(lane, policy):
+        return compacts(lane, policy, turn.id, ask_again_at(lane, turn, policy, now))
     waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
     if waiting and has_come_too_late(waiting[0], now):
         return settle(waiting[0].delivery_id, "failed")

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.compaction import COMPACTION, LANE_CONTEXT
 from outlast.core.fold_wait import WAITS, remember
 from outlast.core.lane import (
     CONTENDED,
@@ -22,6 +23,7 @@ from outlast.core.lane import (
     RUNNING,
     ArrivedCancel,
     ArrivedReply,
+    ContextSize,
     DeliveryOutcome,
     Lane,
     ModelCall,
@@ -122,12 +124,17 @@ def state_change_requested(lane: Lane, e: r.StateChangeRequested, _: int) -> Lan
     return replace(lane, changes=(*lane.changes, e))
 
 
+def context_change_requested(lane: Lane, e: r.ContextChangeRequested, _: int) -> Lane:
+    return replace(lane, views=(*lane.views, e))
+
+
 ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
     r.SessionStarted: session_started,
     r.DeliveryQueued: delivery_queued,
     r.CancelRequested: cancel_requested,
     r.RequestRelayed: request_relayed,
     r.StateChangeRequested: state_change_requested,
+    r.ContextChangeRequested: context_change_requested,
 }
 
 
@@ -260,6 +267,7 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
         replies=others(lane.replies),
         relays=others(lane.relays),
         changes=others(lane.changes),
+        views=others(lane.views),
         cancels=others(lane.cancels),
         unsettled=others(lane.unsettled),
     )
@@ -391,11 +399,17 @@ def corrected(turn: Turn, **changes: object) -> Turn:
 
 
 def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
-    assert lane.turn is not None
     used = used_by(e)
     if e.remote:
+        assert lane.turn is not None
         return lane.with_turn(below=lane.turn.below + used)
-    return replace(lane, usage=lane.usage + used).with_turn(usage=lane.turn.usage + used)
+    context = lane.context
+    if e.call_id != COMPACTION:
+        tokens = e.input_tokens + e.output_tokens or context.tokens
+        # Compaction only estimates how large the view is then.
+        context = ContextSize(tokens, floor=tokens if context.is_fresh else context.floor)
+    lane = replace(lane, usage=lane.usage + used, context=context)
+    return lane.with_turn(usage=lane.turn.usage + used) if lane.turn else lane
 
 
 def prompt_rendered(lane: Lane, e: r.PromptRendered) -> Lane:
@@ -465,8 +479,17 @@ def with_outcome(turn: Turn, call_id: str, **changes: object) -> Turn:
 
 def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
     assert lane.turn is not None
-    digest = lane.turn.calls[e.call_id].digest
-    lane = replace(lane, turn=with_outcome(lane.turn, e.call_id, succeeded=True))
+    digest, before = lane.turn.calls[e.call_id].digest, lane.context
+    size = len(e.value if e.message is None else e.message)
+    context = ContextSize(
+        before.tokens,
+        before.added + size,
+        max(before.largest, size),
+        before.floor,
+        before.overflows,
+    )
+    turn = with_outcome(lane.turn, e.call_id, succeeded=True)
+    lane = replace(lane, turn=turn, context=context)
     if digest not in lane.unknown:
         return lane
     return replace(lane, unknown={d: call for d, call in lane.unknown.items() if d != digest})
@@ -560,6 +583,7 @@ LANE_FACTS: dict[type, Step] = {
     r.LaneBlocked: lane_blocked,
     **LANE_RULES,
     **LANE_MILESTONES,
+    **LANE_CONTEXT,
 }
 
 TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {

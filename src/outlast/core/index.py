@@ -202,6 +202,7 @@ _NO_PROGRESS = frozenset(
         r.MessageAborted,
         r.PromptRendered,
         r.ContextRestarted,
+        r.ContextOverflowed,
         r.FeedbackSkipped,
         r.ToolStarted,
         r.ToolProgress,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from outlast.core.record import (
     NO_USAGE,
+    ContextChangeRequested,
     DeliveryResult,
     Failure,
     IdempotencyKey,
@@ -313,6 +314,22 @@ class LastMilestone(Struct, frozen=True, gc=False, omit_defaults=True):
     since: int = 0
 
 
+class ContextSize(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How large the lane's view is: the `tokens` of the last request and its answer, as reported.
+
+    Since then `added` bytes of results have come, the largest of them with `largest`. After the
+    last compaction it had `floor` tokens; with `is_fresh` the model has not answered since.
+    `overflows` counts the requests since the last answer that the provider found too long.
+    """
+
+    tokens: int = 0
+    added: int = 0
+    largest: int = 0
+    floor: int = 0
+    overflows: int = 0
+    is_fresh: bool = False
+
+
 class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):
     """The prompt that was recorded last, and the digests of its sections' texts."""
 
@@ -408,6 +425,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     One that comes when the lane has come to rest does.
     `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
     had its last say. `prompt` is the one that was recorded last, `milestone` the last of the lane.
+    `views` are the changes of the model's view that were asked for.
     """
 
     session: str
@@ -442,6 +460,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     feedback: Mapping[str, FeedbackMark] = {}
     prompt: RecordedPrompt = RecordedPrompt()
     milestone: LastMilestone = LastMilestone()
+    views: tuple[ContextChangeRequested, ...] = ()
+    context: ContextSize = ContextSize()
 
     @property
     def depth(self) -> int:

@@ -13,6 +13,7 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    CompactContext,
     CompleteSession,
     CompleteTurn,
     ExpireRequest,
@@ -25,6 +26,7 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.compaction import MOST_OVERFLOWS, TOO_LONG, compacted, overflowed
 from outlast.core.fold import fold
 from outlast.core.lane import PROVIDER, Lane, ModelCall, OpenCall, Turn
 from outlast.core.message import Reasoning, text_of
@@ -47,6 +49,7 @@ from outlast.core.request import (
 from outlast.core.result import (
     Answered,
     ChildContact,
+    Compacted,
     CompletionChecked,
     FeedbackCollected,
     Interrupted,
@@ -250,6 +253,9 @@ def _outcome(
 ) -> Iterable[AnyRecord]:
     if isinstance(result, ChildContact):
         return contacted(lane, result, now)
+    if isinstance(result, Compacted):
+        assert isinstance(action, CompactContext)
+        return compacted(lane, action, result)
     assert lane.turn is not None
     turn = lane.turn
     match result:
@@ -360,6 +366,9 @@ def model_failed(
         yield tried_again(lane, model, result, policy, now)
         return
     yield from provider_answers(lane, turn, now)
+    if result.error.code == TOO_LONG and lane.context.overflows < MOST_OVERFLOWS:
+        yield from overflowed(turn, model, result)
+        return
     if model.partial or result.deltas:
         yield r.MessageAborted(call_id=model.call_id, attempt=model.attempt)
     yield r.StepFailed(

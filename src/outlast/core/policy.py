@@ -20,6 +20,9 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 
 
+UNBOUNDED = 2**62
+
+
 class ToolPolicy(Struct, frozen=True, gc=False):
     """A tool's policy: what an interruption means for it, and how often it is tried.
 
@@ -51,7 +54,8 @@ class Policy(Struct, frozen=True, gc=False):
     longer, or after `max_attempts`, the next of its `models` is asked, by name in the order of
     preference; where none is left the lane parks, for `provider_patience` in all. An answer that
     one of the `checkers` refuses is sent back to the model `max_refusals` times. After a crash the
-    model goes on in the conversation, or, by `resume`, from the lane's last milestone.
+    model goes on in the conversation, or, by `resume`, from the lane's last milestone. A view that
+    nears `most_tokens`, or has a result of more than `longest_result` bytes, is made shorter.
     """
 
     on_busy: OnBusy = "queue"
@@ -71,6 +75,8 @@ class Policy(Struct, frozen=True, gc=False):
     checkers: tuple[str, ...] = ()
     max_refusals: int = 3
     resume: Resume = "transcript"
+    most_tokens: int = UNBOUNDED
+    longest_result: int = UNBOUNDED
 
     def tool(self, name: str) -> ToolPolicy:
         """Return the tool's policy; a tool that is gone from the code is treated with care."""

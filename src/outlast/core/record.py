@@ -593,6 +593,66 @@ class ContextRestarted(Record, frozen=True, kw_only=True, tag="context.restarted
     keep: tuple[int, ...] = ()
 
 
+class CompactionCompleted(Record, frozen=True, kw_only=True, tag="compaction.completed"):
+    """From here on the model sees less of the lane: about `tokens` instead of those `before`.
+
+    The messages made up to the offset `until` are left out, but for those made by the records at
+    the offsets in `keep`; behind these stands the `text`, if there is one, which sums up what is
+    left out. `results` are texts in the place of tools' results, by call, and `shortened` those in
+    the place of users' messages, by offset.
+    """
+
+    before: int
+    tokens: int
+    until: int = 0
+    keep: tuple[int, ...] = ()
+    text: str = ""
+    results: dict[str, str] = {}
+    shortened: dict[int, str] = {}
+
+
+class ContextOverflowed(Record, frozen=True, kw_only=True, tag="context.overflowed"):
+    """A provider found the request too long: it is made again when the view is shorter."""
+
+    turn: str
+    call_id: str
+    attempt: int
+    error: Failure
+
+
+class ContextRewound(Record, frozen=True, kw_only=True, tag="context.rewound"):
+    """From here on the model sees nothing of what came after the turn `to`.
+
+    Those are the messages made after the offset `until`.
+    """
+
+    to: str
+    until: int
+
+
+ContextOperation = Literal["compact", "rewind"]
+
+
+class ContextChangeRequested(Record, frozen=True, kw_only=True, tag="context.change_requested"):
+    """Somebody wants a lane's view compacted, or taken back behind a `turn`; its owner does it."""
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    op: ContextOperation
+    turn: str = ""
+    principal: str = ""
+
+
+class ContextChangeRefused(Record, frozen=True, kw_only=True, tag="context.change_refused"):
+    """A change of the view that was asked for cannot be made, for `error`."""
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    error: Failure
+
+
 # Tool calls
 
 
@@ -1055,6 +1115,11 @@ AnyRecord = (
     | CompletionRefused
     | MilestoneReached
     | ContextRestarted
+    | CompactionCompleted
+    | ContextOverflowed
+    | ContextRewound
+    | ContextChangeRequested
+    | ContextChangeRefused
     | ToolRequested
     | ToolStarted
     | ToolProgress

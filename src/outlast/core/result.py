@@ -308,6 +308,23 @@ class CompletionChecked(Struct, frozen=True, gc=False):
     reasons: dict[str, str]
 
 
+class Compacted(Struct, frozen=True, gc=False):
+    """How a view is made shorter: see `compaction.completed`. `usage` is that of the summary.
+
+    It was given by a `model`, for a `price` if that is known.
+    """
+
+    tokens: int
+    until: int = 0
+    keep: tuple[int, ...] = ()
+    text: str = ""
+    results: Mapping[str, str] = {}
+    shortened: Mapping[int, str] = {}
+    usage: Usage | None = None
+    model: str = ""
+    price: CallPrice | None = None
+
+
 ToolEnd = Returned | Raised | Interrupted | ToolWaits
 
 
@@ -325,4 +342,5 @@ Result = (
     | ChildContact
     | FeedbackCollected
     | CompletionChecked
+    | Compacted
 )

@@ -86,6 +86,16 @@ class View:
         self._results: dict[str, ToolOutput] = {}
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
+        self._starts: dict[str, int] = {}
+        """For each turn, the offset at which it began."""
+        self._cut = 0
+        """The offset up to which something was left out last."""
+        self.summaries: set[int] = set()
+        """The offsets of messages that sum up what has been left out."""
+        self.result_offsets: dict[str, int] = {}
+        """For each call whose result is seen, the offset of its outcome."""
+        self._instead: dict[str, str] = {}
+        """Texts in the place of results that are not told yet, by call."""
         self._notes: list[str] = []
         """The feedback of rules on the open step, told behind the results of the step's calls."""
 
@@ -141,8 +151,10 @@ class View:
         self.offsets.append(offset)
 
     def _taken(self, e: r.TurnStarted | r.DeliveryJoined) -> None:
-        if isinstance(e, r.TurnStarted) and not e.retries:
-            self._began = ()
+        if isinstance(e, r.TurnStarted):
+            self._starts[e.turn] = self._offset
+            if not e.retries:
+                self._began = ()
         if content := self._inbox.pop(e.delivery_id, None):
             self._say(UserMessage(content), self._offset)
             self._began = (*self._began, self._offset)
@@ -217,11 +229,15 @@ class View:
         text, failed = told(e)
         if edited := self._edited.pop(e.call_id, None):
             text = f"({edited[0]} changed the arguments to {edited[1]}.)\n{text}"
+        self.result_offsets[e.call_id] = self._offset
         self._results[e.call_id] = ToolOutput(e.call_id, call.tool, text, failed, call.provider_id)
 
     def _step_over(self, _: AnyRecord) -> None:
         results = (self._results.get(call.call_id) for call in self._calls)
         if known := tuple(result for result in results if result):
+            if self._instead:
+                known = with_texts(known, self._instead)
+                self._instead = {}
             # Made by the answer that asked for them: no part of a view has one without the other.
             self._say(ToolOutputs(known), self._answer)
         self._calls, self._results = (), {}
@@ -237,6 +253,51 @@ class View:
 
     def _restarted(self, e: r.ContextRestarted) -> None:
         self._narrow(e.until, e.keep)
+
+    def _compacted(self, e: r.CompactionCompleted) -> None:
+        if self._keeps_all:
+            return
+        self._cut = max(self._cut, e.until)
+        self._narrow(e.until, e.keep)
+        if e.text:
+            offsets = enumerate(self.offsets)
+            later = (n for n, o in offsets if o > e.until and o not in self.summaries)
+            place = next(later, len(self.offsets))
+            self.messages.insert(place, UserMessage((Text(e.text),)))
+            self.offsets.insert(place, self._offset)
+            self.summaries.add(self._offset)
+        for place, (message, offset) in enumerate(zip(self.messages, self.offsets, strict=True)):
+            if isinstance(message, ToolOutputs) and e.results:
+                self.messages[place] = ToolOutputs(with_texts(message.results, e.results))
+            elif isinstance(message, UserMessage) and offset in e.shortened:
+                self.messages[place] = UserMessage((Text(e.shortened[offset]),))
+        self._instead = {**e.results}
+        self.rendered.clear()
+
+    def _rewound(self, e: r.ContextRewound) -> None:
+        if self._keeps_all:
+            return
+        gone = {offset for offset in self.offsets if offset > e.until} - self.summaries
+        self._narrow(self._offset, {*self.offsets} - gone)
+
+    def end_of(self, turn: str) -> int | None:
+        """Return the offset up to which a view behind a turn goes; None if it cannot be had."""
+        turns = [*self._starts]
+        if turn not in turns:
+            return None
+        following = turns[turns.index(turn) + 1 :]
+        until = self._starts[following[0]] - 1 if following else self._offset
+        return until if until > self._cut else None
+
+    @property
+    def pending(self) -> tuple[ToolOutput, ...]:
+        """The results of the open step, which are not told yet."""
+        return tuple(self._results.values())
+
+    @property
+    def began(self) -> tuple[int, ...]:
+        """The offsets of the messages that the turn began with which is open, or was last."""
+        return self._began
 
     def _narrow(self, until: int, keep: Collection[int]) -> None:
         """Leave out all messages up to an offset, but for those made at the offsets to keep."""
@@ -256,6 +317,14 @@ class View:
         self._noted = self._offset
         reasons = "\n".join(f"- {name}: {reason}" for name, reason in e.reasons.items())
         self._notes.append(f"{NOT_COMPLETE}\n{reasons}")
+
+
+def with_texts(results: tuple[ToolOutput, ...], texts: Mapping[str, str]) -> tuple[ToolOutput, ...]:
+    """Return results, some of them with other texts."""
+    return tuple(
+        replace(each, text=texts[each.call_id]) if each.call_id in texts else each
+        for each in results
+    )
 
 
 def whole_parts(
@@ -282,6 +351,10 @@ def with_text_before(parts: tuple[Part, ...], before: str) -> tuple[Part, ...]:
             whole = replace(part, text=before + part.text)
             return (*parts[:number], whole, *parts[number + 1 :])
     return (Text(before), *parts)
+
+
+TOLD = (r.ToolCompleted, r.ToolFailed, r.ToolInterrupted, r.ToolDenied)
+"""The records of which the model is told as a result."""
 
 
 def told(e: AnyRecord) -> tuple[str, bool]:
@@ -324,6 +397,8 @@ STEPS: dict[type, Callable[[View, Any], None]] = {
     r.CompletionRefused: View._refused,
     r.MilestoneReached: View._milestone,
     r.ContextRestarted: View._restarted,
+    r.CompactionCompleted: View._compacted,
+    r.ContextRewound: View._rewound,
     r.StepCompleted: View._step_over,
     r.TurnFailed: View._step_over,
     r.TurnCancelled: View._step_over,

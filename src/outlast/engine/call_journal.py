@@ -21,13 +21,14 @@ from outlast.core.record import AnyRecord, CallbackOpened, ToolProgress, ToolSte
 from outlast.core.request import close_scopes
 from outlast.core.result import Returned, is_contended, with_updates
 from outlast.core.slice import Slices
+from outlast.core.view import TOLD, told
 from outlast.engine.call_tasks import RunningCall, to_its_end
 from outlast.engine.coalesce import Coalescer
 from outlast.engine.executor import CallSlot
 from outlast.engine.lane_folds import LaneStale, insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.engine.settings import WorkerSettings
-from outlast.errors import NotInTransaction
+from outlast.errors import InvalidInput, NotInTransaction
 from outlast.store import Store, Transaction
 
 LONGEST = 5.0
@@ -179,6 +180,16 @@ class LaneJournal:
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
         return await self._store.listing.find_token(self.lane.tenant, token)
+
+    async def read_result(self, offset: int) -> str | None:
+        lane = self.lane
+        try:
+            page = await self._store.log.read(lane.session, offset - 1, 1)
+        except InvalidInput:  # beyond the end, or before the beginning
+            return None
+        found = (each for each in page.entries if each.offset == offset and each.lane == lane.name)
+        record = next((each.record for each in found), None)
+        return told(record)[0] if isinstance(record, TOLD) else None
 
 
 class LockHold:

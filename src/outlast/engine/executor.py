@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from outlast.core.action import CallModel, CheckCompletion, GiveFeedback, Start
+from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
@@ -27,6 +27,7 @@ from outlast.core.record import (
 from outlast.core.result import (
     Answered,
     ChildContact,
+    Compacted,
     CompletionChecked,
     FeedbackCollected,
     ModelFailed,
@@ -147,6 +148,10 @@ class CallJournal(Protocol):
         """Return the session that a continuation token leads to."""
         ...
 
+    async def read_result(self, offset: int) -> str | None:
+        """Return the text of the result of a tool whose outcome stands there in the lane's log."""
+        ...
+
 
 class Executor(Protocol):
     """Calls the model and runs the tools of one agent."""
@@ -247,6 +252,12 @@ class Executor(Protocol):
         self, lane: Lane, slices: Slices, view: View, action: GiveFeedback, now: int
     ) -> FeedbackCollected:
         """Ask the feedback providers that are due what they have to say."""
+        ...
+
+    async def compact(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext
+    ) -> Compacted:
+        """Choose what is left out of a view, and have it summed up, if the agent wants that."""
         ...
 
     async def check_completion(

@@ -23,8 +23,10 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    ChangeContext,
     ChangeState,
     CheckCompletion,
+    CompactContext,
     CompleteSession,
     ExpireRequest,
     FailSession,
@@ -37,6 +39,7 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.compaction import COMPACTION, rewound
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
 from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
@@ -47,6 +50,7 @@ from outlast.core.result import (
     Answered,
     ChildContact,
     ChildEnd,
+    Compacted,
     CompletionChecked,
     FeedbackCollected,
     Interrupted,
@@ -268,6 +272,8 @@ class LaneRunner:
             return await self._try_to_open(records, arrivals)
         if isinstance(action, ChangeState):
             return await self._change_state(action.change, arrivals)
+        if isinstance(action, ChangeContext):
+            return await self._rewind(action.change, arrivals)
         lane.write(records)
         return True
 
@@ -283,6 +289,15 @@ class LaneRunner:
         if refused and refused.arrivals:
             await self.lane.catch_up()
         return not refused
+
+    async def _rewind(self, change: r.ContextChangeRequested, arrivals: int) -> bool:
+        """Take the view back behind a turn; its places in the log are known to the view alone."""
+        await self.lane.flush()
+        view = await self.lane.folds.view()
+        if arrivals != self.lane.folds.arrivals:
+            return False
+        self.lane.write([*rewound(change, view.end_of(change.turn))])
+        return True
 
     async def _change_state(self, change: r.StateChangeRequested, arrivals: int) -> bool:
         """Change the session's state as was asked for, or record why that cannot be."""
@@ -444,6 +459,9 @@ class LaneRunner:
                     await self._commit_started(action.until)
             case GiveFeedback() | CheckCompletion():
                 self._begin_rules(action)
+            case CompactContext():
+                if not self._tasks.is_running(COMPACTION):
+                    self._tasks.begin(COMPACTION, NO_TIMEOUTS, partial(self._compact, action))
             case CancelTurn() | FailTurn():
                 if isinstance(action, FailTurn):
                     log.warning(
@@ -543,6 +561,10 @@ class LaneRunner:
         if isinstance(action, GiveFeedback):
             return await self._executor.give_feedback(folds.state, folds.slices, view, action, now)
         return await self._executor.check_completion(folds.state, folds.slices, view, action, now)
+
+    async def _compact(self, action: CompactContext, running: RunningCall) -> Compacted:
+        folds = self.lane.folds
+        return await self._executor.compact(folds.state, folds.slices, await folds.view(), action)
 
     async def _ask_model(self, action: CallModel, running: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None

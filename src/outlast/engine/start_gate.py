@@ -18,6 +18,7 @@ from outlast.core.action import (
     AnyAction,
     CallModel,
     CancelTurn,
+    CompactContext,
     CompleteSession,
     CompleteTurn,
     FailSession,
@@ -112,6 +113,8 @@ class StartGate:
         """
         if isinstance(action, CallModel):
             return not action.running
+        if isinstance(action, CompactContext):
+            return True
         folds = self._lane.folds
         has_turn = folds.state.turn is not None
         return folds.is_outline and has_turn and not isinstance(action, CLOSING)

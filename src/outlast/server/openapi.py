@@ -14,7 +14,7 @@ from outlast.server.principal import SCOPES
 TAGS = {
     "sessions": "Start sessions, list them, look at them, erase them.",
     "deliveries": "Send to a session, by its id or by its continuation token.",
-    "control": "Cancel, end, retry.",
+    "control": "Cancel, end, retry, compact, rewind.",
     "streams": "Read a session's log, and what is added to it.",
     "agents": "The one session of an agent that has a key.",
     "requests": "What humans are asked, and their answers.",

@@ -42,7 +42,7 @@ from outlast.log.history import HistoryReader
 from outlast.log.milestone import Milestone, read_milestones
 from outlast.log.reader import EventReader, Outcome, Wakeups, read_outcome
 from outlast.session.answer import check_answer, check_approver, checked_args
-from outlast.session.inbox import ANYBODY, STATE, Arrival, Inbox, instant_of
+from outlast.session.inbox import ANYBODY, CONTEXT, STATE, Arrival, Inbox, instant_of
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.observation import Observation, Observer
@@ -411,7 +411,7 @@ class Session(Generic[Out]):
         if delivery_id is None:
             return await self._result(info, None) if is_at_rest(info) else None
         delivery = await self._delivery(delivery_id)
-        if delivery.kind == STATE:
+        if delivery.kind in (STATE, CONTEXT):
             return await self._result_of_change(delivery)
         # An answer is settled when it is taken; its turn goes on.
         answered = delivery.outcome == "answered"
@@ -481,6 +481,41 @@ class Session(Generic[Out]):
         check_size(change)
         change = replace(change, principal=principal)
         return await self._add(await self.info(), change, MAIN, f"session:{self.id}", dispatch_id)
+
+    async def compact(
+        self, *, lane: str = MAIN, dispatch_id: str | None = None, principal: str = ""
+    ) -> Receipt[Out]:
+        """Have less of a lane sent to the model from here on. The log stays whole.
+
+        The lane's owner does it between two steps, with an approval open after it; the receipt's
+        `result()` waits until it is done.
+        """
+        return await self._change_context("compact", "", lane, dispatch_id, principal)
+
+    async def rewind(
+        self, to: str, *, dispatch_id: str | None = None, principal: str = ""
+    ) -> Receipt[Out]:
+        """Have the model see nothing of what came after the turn `to`, such as "t3".
+
+        The log, the session's state and what tools have done stay as they are. It is done when no
+        turn is open, and refused for a turn that is unknown, or before what was compacted since.
+        """
+        turn = check_id("turn", to)
+        return await self._change_context("rewind", turn, lane_of(turn), dispatch_id, principal)
+
+    async def _change_context(
+        self,
+        op: r.ContextOperation,
+        turn: str,
+        lane: str,
+        dispatch_id: str | None,
+        principal: str,
+    ) -> Receipt[Out]:
+        change = r.ContextChangeRequested(
+            delivery_id="", op=op, turn=turn, principal=check_who(PRINCIPAL, principal)
+        )
+        info = await self._info_with(lane)
+        return await self._add(info, change, lane, f"session:{self.id}", dispatch_id)
 
     def observe(self, kind: type[T], function: Observer[T]) -> Observation[T]:
         """Have a function told how a slice changes, in this process and while it runs.

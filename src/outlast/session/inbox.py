@@ -33,10 +33,10 @@ from outlast.store import (
 ANYBODY = "tenant"
 """The scope of dispatch ids that the users of a tenant choose."""
 
-STATE = "state"
-"""The kind of a delivery that changes state."""
+STATE, CONTEXT = "state", "context"
+"""The kinds of deliveries that change state, and what the model sees."""
 
-Arrival = r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested
+Arrival = r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested | r.ContextChangeRequested
 """A record that comes from outside for a session that exists."""
 
 
@@ -47,6 +47,8 @@ def kind_of(record: Arrival) -> str:
             return record.kind
         case r.CancelRequested():
             return "cancel"
+        case r.ContextChangeRequested():
+            return CONTEXT
     return STATE
 
 

@@ -16,7 +16,7 @@ from outlast.agents.state.snapshot import Snapshot, own_slices
 from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import date_of
 from outlast.core.name import MAIN
-from outlast.core.record import Failure, StateChangeRefused
+from outlast.core.record import ContextChangeRefused, Failure, StateChangeRefused
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change_all, values_of
 from outlast.errors import InvalidInput
 from outlast.log.snapshot import load_start
@@ -101,12 +101,15 @@ async def children_of(
         yield child
 
 
+REFUSALS = (StateChangeRefused, ContextChangeRefused)
+
+
 async def read_refusal(store: Store, change: DeliveryInfo) -> Failure | None:
     """Return why a change of state was refused; None: because the session was over."""
     page = await store.log.read_back(change.session_id, change.settled_offset, REFUSAL_IS_NEAR)
     for entry in reversed(page.entries):
         record = entry.record
-        if isinstance(record, StateChangeRefused) and record.delivery_id == change.delivery_id:
+        if isinstance(record, REFUSALS) and record.delivery_id == change.delivery_id:
             return record.error
     return None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from outlast.agents.agent import Agent
+from outlast.agents.context.compact import Summarizer, compact
 from outlast.agents.decision import LONGEST_DECISION
 from outlast.agents.model.client import (
     ModelClient,
@@ -24,7 +25,7 @@ from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
 from outlast.agents.state.change_request import make
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
-from outlast.core.action import CallModel, CheckCompletion, GiveFeedback, Start
+from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
@@ -33,6 +34,7 @@ from outlast.core.request import requesters
 from outlast.core.result import (
     Answered,
     ChildContact,
+    Compacted,
     CompletionChecked,
     FeedbackCollected,
     ModelFailed,
@@ -201,6 +203,15 @@ class AgentExecutor:
         if not (lane.turn and request and request.is_question) or request.name or request.origin:
             return None
         return self._agent.tools.get(lane.turn.calls[request.call_id].tool)
+
+    # The context
+
+    def compact(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext
+    ) -> Coroutine[Any, Any, Compacted]:
+        caller = self._caller(lane)
+        summarizer = Summarizer(self._agent, caller.client, caller.pricing, caller.model.name)
+        return compact(self._agent, summarizer, slices, view, action)
 
     # The rules
 

@@ -129,8 +129,10 @@ class ModelCaller:
         self._has_policies = rules.has_policies
         self._renderer = renderer
         self._agent = agent
-        self._pricing = ModelPricing(agent.prices, agent.policy.models[number], client)
-        self._client = client
+        self._pricing = self.pricing = ModelPricing(
+            agent.prices, agent.policy.models[number], client
+        )
+        self._client = self.client = client
         self._deps = deps
         self._clock = clock
         self._environment = environment

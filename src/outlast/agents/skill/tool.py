@@ -19,6 +19,7 @@ from outlast.agents.state.slice_type import slice_type
 from outlast.agents.tool import Tool, ToolResult
 from outlast.errors import InvalidSkill, ToolError
 
+SKILLS = "outlast.skills"
 MOST_LISTED = 200
 
 GUIDANCE = """\
@@ -30,7 +31,7 @@ name before you begin, and do as it says; load none that you do not need.
 {skills}"""
 
 
-@slice_type("outlast.skills", reducer=upsert_by(lambda loaded: (loaded.skill, loaded.path)))
+@slice_type(SKILLS, reducer=upsert_by(lambda loaded: (loaded.skill, loaded.path)))
 class LoadedSkill(Struct, frozen=True):
     """A file of a skill as the model has read it: its SHA-256, and the call that gave it."""
 

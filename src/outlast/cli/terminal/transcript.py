@@ -152,6 +152,10 @@ class Transcript:
     def _restarted(self, event: Event) -> None:
         self.line("(interrupted; it goes on from the last milestone)")
 
+    def _compacted(self, event: Event) -> None:
+        before, tokens = event.data["before"], event.data["tokens"]
+        self.line(f"(the model sees {tokens:,} tokens of this from here on, and not {before:,})")
+
     def _unavailable(self, event: Event) -> None:
         error, again = failure_text(event.data["error"]), next_try(event.data)
         self.line(one_line(f"(waiting for the provider: {error}; {again})", LONGEST_NOTICE))
@@ -184,6 +188,7 @@ SHOWN: dict[str, Callable[[Transcript, Any], None]] = {
     "completion.refused": Transcript._refused,
     "milestone.reached": Transcript._milestone,
     "context.restarted": Transcript._restarted,
+    "compaction.completed": Transcript._compacted,
     "provider.unavailable": Transcript._unavailable,
     "provider.available": Transcript._available,
 }

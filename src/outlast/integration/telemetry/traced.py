@@ -91,6 +91,7 @@ class TracedExecutor:
         self.change_state = executor.change_state
         self.give_feedback = executor.give_feedback
         self.check_completion = executor.check_completion
+        self.compact = executor.compact
         self.cut_off = executor.cut_off
         self.timed_out = executor.timed_out
         self.output_of = executor.output_of

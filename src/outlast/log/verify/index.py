@@ -62,6 +62,8 @@ class Indexes:
                 self._queue(entry, e.delivery_id, "relay")
             case r.StateChangeRequested() as e:
                 self._queue(entry, e.delivery_id, "state")
+            case r.ContextChangeRequested() as e:
+                self._queue(entry, e.delivery_id, "context")
 
     def _queue(self, entry: Entry, delivery_id: str, kind: str) -> None:
         self.deliveries[delivery_id] = DeliveryInfo(

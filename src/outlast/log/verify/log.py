@@ -105,6 +105,7 @@ class LaneLog:
                 | r.CancelRequested()
                 | r.RequestRelayed()
                 | r.StateChangeRequested()
+                | r.ContextChangeRequested()
             ):
                 if e.delivery_id in self._settled:
                     yield "QUEUED_TWICE", f"{e.delivery_id} arrives again"

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.compaction import COMPACTION
 from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
@@ -187,7 +188,7 @@ def names_step(lane: Lane, call_id: str) -> Iterator[Wrong]:
 def usage_is_recorded(lane: Lane, e: r.UsageRecorded) -> Iterator[Wrong]:
     if e.remote:
         yield from names_call(lane, e)
-    else:
+    elif e.call_id != COMPACTION:
         yield from names_step(lane, e.call_id)
 
 

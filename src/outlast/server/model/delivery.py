@@ -192,6 +192,22 @@ class RetryIn(In):
     lane: Lane = MAIN
 
 
+class CompactIn(In):
+    """Have less of a lane sent to the model from here on."""
+
+    model_config = example({"lane": "main"})
+
+    lane: Lane = MAIN
+
+
+class RewindIn(In):
+    """Have the model see nothing of what came after a turn."""
+
+    model_config = example({"to": "t3"})
+
+    to: str = Field(min_length=1, description="The last turn that the model still sees.")
+
+
 class ReceiptOut(Out):
     """Proof that something is in a session's queue for good."""
 

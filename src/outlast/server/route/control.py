@@ -1,4 +1,4 @@
-"""Steering a session: cancel, end, retry. Each is queued, and done by the lane's owner."""
+"""Steering a session: cancel, end, retry, compact, rewind. Each is done by the lane's owner."""
 
 from typing import Annotated
 
@@ -9,9 +9,11 @@ from outlast.server.dependency import Sender, Served, answers
 from outlast.server.model.delivery import (
     AcceptedOut,
     CancelIn,
+    CompactIn,
     EndIn,
     ReceiptOut,
     RetryIn,
+    RewindIn,
     receipt_out,
 )
 
@@ -56,3 +58,25 @@ async def retry_turn(
     body = body or RetryIn()
     session, _ = await backend.handle(caller, session_id)
     return ReceiptOut(**receipt_out(await session.retry(lane=body.lane, principal=caller.name)))
+
+
+@router.post("/compact", status_code=202, responses=answers(404, 409, body=True))
+async def compact_context(
+    session_id: str,
+    caller: Sender,
+    backend: Served,
+    body: Annotated[CompactIn | None, Body()] = None,
+) -> ReceiptOut:
+    """Have less of a lane sent to the model from here on. The log stays whole."""
+    body = body or CompactIn()
+    session, _ = await backend.handle(caller, session_id)
+    return ReceiptOut(**receipt_out(await session.compact(lane=body.lane, principal=caller.name)))
+
+
+@router.post("/rewind", status_code=202, responses=answers(404, 409, body=True))
+async def rewind_context(
+    session_id: str, caller: Sender, backend: Served, body: RewindIn
+) -> ReceiptOut:
+    """Have the model see nothing of what came after a turn. The log and the state stay."""
+    session, _ = await backend.handle(caller, session_id)
+    return ReceiptOut(**receipt_out(await session.rewind(body.to, principal=caller.name)))

@@ -1,0 +1,1 @@
+"""What an agent's model sees of a long session: `Agent(context=ContextPolicy(…))`."""
