@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import (
     calls,
     concurrency,
+    endless,
     families,
     growth,
     overhead,
@@ -35,7 +36,7 @@ from benchmarks.workload import Bench, Found, Workload, run
 WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
     for module in (
-        *(overhead, concurrency, growth, streaming, recovery, parked, families),
+        *(overhead, concurrency, growth, streaming, recovery, parked, families, endless),
         *(scale, startup, calls, peers),
     )
 }

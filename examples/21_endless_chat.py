@@ -4,7 +4,6 @@ import asyncio
 
 from outlast import Agent, ContextPolicy, Outlast, tool
 from outlast.agents.model import ModelRequest
-from outlast.core.message import ToolOutputs
 from outlast.testing import ScriptedModel, ScriptedReply, call, say
 
 
@@ -16,7 +15,7 @@ async def look_up(word: str) -> str:
 def reply(request: ModelRequest) -> ScriptedReply:
     if request.call_id == "compaction":
         return say("The user asked for words, and was told what they mean.")
-    is_told = isinstance(request.view.messages[-1], ToolOutputs)
+    is_told = hasattr(request.view.messages[-1], "results")
     return say("There it is.") if is_told else call("look_up", word="anchor")
 
 

@@ -129,10 +129,10 @@ class ModelCaller:
         self._has_policies = rules.has_policies
         self._renderer = renderer
         self._agent = agent
-        self._pricing = self.pricing = ModelPricing(
+        self.pricing = self.pricing = ModelPricing(
             agent.prices, agent.policy.models[number], client
         )
-        self._client = self.client = client
+        self.client = self.client = client
         self._deps = deps
         self._clock = clock
         self._environment = environment
@@ -150,7 +150,7 @@ class ModelCaller:
     @property
     def provider(self) -> Provider:
         """The provider; a client of somebody's own may not know where that is."""
-        address = getattr(self._client, "address", "")
+        address = getattr(self.client, "address", "")
         return Provider(self._agent.name, self.model.name, address)
 
     async def call_model(
@@ -165,7 +165,7 @@ class ModelCaller:
             return ModelFailed(failed, kind="recoverable")
         result: Answered | ModelFailed
         try:
-            if refused := await self._pricing.refusal():
+            if refused := await self.pricing.refusal():
                 pause = self._pause(lane, "blocked")
                 return ModelFailed(refused, "blocked", backoff=pause)
             finished = await self._ask(self._request(lane, slices, view, action, prompt), hear)
@@ -218,8 +218,8 @@ class ModelCaller:
     async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
         if not self.model.streams:
-            return await self._client.request(request)
-        pieces = self._client.stream(request)
+            return await self.client.request(request)
+        pieces = self.client.stream(request)
         try:
             async for said in pieces:
                 if isinstance(said, FinishedAnswer):
@@ -236,12 +236,12 @@ class ModelCaller:
             code = "MODEL_TIMEOUT" if isinstance(error, TimeoutError) else "ANSWER_CUT_OFF"
             meaning = ModelFailure("transient", Failure(code, message))
         else:
-            meaning = classify_error(self._client, error)
+            meaning = classify_error(self.client, error)
         pause = self._pause(lane, meaning.kind)
         failure = meaning.error
         if meaning.kind in ("transient", "blocked") and not failure.hint:
             # A client's own `classify` may say better what to mend.
-            failure = replace(failure, hint=hint_of(failure.code, self._client.name))
+            failure = replace(failure, hint=hint_of(failure.code, self.client.name))
         return ModelFailed(failure, meaning.kind, meaning.retry_after, backoff=pause)
 
     def _pause(self, lane: Lane, kind: str) -> int:
@@ -295,7 +295,7 @@ class ModelCaller:
             whole.model,
             whole.finish,
             misfit=misfit,
-            price=self._pricing.price(whole),
+            price=self.pricing.price(whole),
         )
 
     async def _decided(self, wanted: RequestedCall, part: ToolCall, lane: Lane) -> RequestedCall:
