@@ -43,7 +43,7 @@ def size_of(message: UserMessage | ModelAnswer | ToolOutputs) -> int:
         return len(text_of(message.content))
     if isinstance(message, ToolOutputs):
         return sum(len(result.text) for result in message.results)
-    return len(text_of(message.parts))  # type: ignore[arg-type]
+    return len(text_of(message.parts))
 
 
 def answer(request: ModelRequest) -> ScriptedReply:

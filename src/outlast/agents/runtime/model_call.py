@@ -129,10 +129,8 @@ class ModelCaller:
         self._has_policies = rules.has_policies
         self._renderer = renderer
         self._agent = agent
-        self.pricing = self.pricing = ModelPricing(
-            agent.prices, agent.policy.models[number], client
-        )
-        self.client = self.client = client
+        self.pricing = ModelPricing(agent.prices, agent.policy.models[number], client)
+        self.client = client
         self._deps = deps
         self._clock = clock
         self._environment = environment
