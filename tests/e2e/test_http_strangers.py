@@ -172,3 +172,17 @@ async def test_garbage_behind_an_answer_ends_the_connection_and_leaves_nothing_i
     assert heard.startswith(b"HTTP/1.1 401 ")
     assert heard.count(b"HTTP/1.1") == 1
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("garbage", [b"zz\r\n", chunks(1, 3000)])
+async def test_garbage_that_comes_with_its_request_is_answered_once_and_leaves_nothing_in_the_log(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene() as bank:
+        for settings in (ServerSettings(port=0, require_key=True), ServerSettings(port=0)):
+            async with on_a_socket(bank.app, settings) as (_, port):
+                heard = [await said(port, HEAD + garbage) for _ in range(3)]
+
+            assert {each.split(b"\r\n")[0] for each in heard} == {b"HTTP/1.1 400 Bad Request"}
+            assert [each.count(b"HTTP/1.1") for each in heard] == [1, 1, 1]
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -153,6 +153,10 @@ class HttpConnection(H11Protocol):
             super().send_400_response(msg)
         else:
             self.transport.abort()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True  # what it answers goes nowhere
+            cycle.message_event.set()
 
     @property
     def is_idle(self) -> bool:
