@@ -24,6 +24,7 @@ from rich.console import Console
 from chaos.disk import compiler, run_disk
 from chaos.display import show, show_takeovers, watching
 from chaos.failover import FailoverSettings, run_failover
+from chaos.long_plan import KILLED, STEPS, run_plans
 from chaos.outage import BLOCKED, KINDS, OutageReport, OutageSettings, run_outage
 from chaos.place import opened
 from chaos.report import Report, report_on, traces
@@ -57,6 +58,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="",
         help="nothing but an outage of a provider, in this way or in all",
     )
+    add("--plans", action="store_true", help="nothing but long plans whose worker is killed")
     add("--json", action="store_true", help="write the report as JSON")
     return parser.parse_args(arguments)
 
@@ -95,6 +97,8 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end_all, asyncio.current_task())
     seed = options.seed if options.seed is not None else int(time.time())
     stores = STORES if options.store == "both" else (options.store,)
+    if options.plans:
+        return 1 if await carry_plans(stores, seed, console) else 0
     if options.outage:
         return 1 if await lose_provider(options, stores, seed, console) else 0
     reports: list[Report] = []
@@ -118,6 +122,7 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
         lost += await break_disk(seed, console)
     if not options.no_outages:
         lost += await lose_provider(options, stores, seed, console)
+    lost += await carry_plans(stores, seed, console)
     tell(console, reports, measured, as_json=options.json)
     is_good = all(r.is_clean for r in reports) and all(m.is_in_time for m in measured)
     return 0 if is_good and not lost else 1
@@ -189,6 +194,22 @@ async def lose_one(store: str, kind: str, seed: int) -> OutageReport:
     settings = OutageSettings(store=store, kind=kind, seed=seed, max_attempts=tries)
     with tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name:
         return await run_outage(settings, Path(name))
+
+
+async def carry_plans(stores: Sequence[str], seed: int, console: Console) -> list[str]:
+    """Kill the worker of a long plan twenty times, in each way to go on."""
+    found: list[str] = []
+    for store in stores:
+        with (
+            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name,
+            console.status(f"{store}: a plan of {STEPS} steps, {KILLED} kills"),
+        ):
+            async with opened(store, Path(name)) as place:
+                ran = await run_plans(place, Path(name), seed)
+        for each in ran:
+            console.print(str(each))
+            found += each.wrong
+    return found
 
 
 def end_all(task: asyncio.Task[int] | None) -> None:

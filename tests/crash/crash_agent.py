@@ -12,6 +12,7 @@ from crash_endless import endless
 from crash_family import family
 from crash_gate import block_until_open, until_open
 from crash_model import obedient, scripted
+from crash_planner import planning
 from crash_ruled import deadly_rule, ruled
 from crash_signer import signer
 from crash_timer import patient
@@ -49,6 +50,7 @@ def agents(book: Book) -> list[Agent[Any, Any]]:
         ruled(book),
         deadly_rule(book),
         endless(book),
+        planning(book),
     ]
 
 

@@ -16,6 +16,7 @@ import pytest
 from outlast import Agent, Context, Outlast, Session, Tool, tool
 from outlast.errors import InvalidDefinition, UnknownCallback
 from outlast.log.verify import verify
+from outlast.planning import Planning
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing import Ledger, ScriptedModel, call, calls, crash_everywhere, say
 from outlast.testing.report import CrashReport
@@ -278,6 +279,38 @@ async def test_a_tool_that_waits_for_a_callback_survives_a_crash_at_every_commit
     assert any("callback.closed" in run.point.writing for run in report.runs if run.point)
     report.assert_no_effect_repeated()
     report.assert_nothing_lost()
+    report.assert_same_output()
+
+
+async def test_a_plan_goes_on_from_its_milestones_after_a_crash_at_every_commit() -> None:
+    ledger = Ledger()
+
+    @tool(idempotent=True)
+    async def pour(ctx: Context[Any], cups: int) -> str:
+        ledger.record("poured", cups=cups, idempotency_key=ctx.idempotency_key)
+        return "poured"
+
+    async def serve(app: Outlast) -> tuple[Any, ...]:
+        session: Session[Any] = await app.start("host", "Tea!", dispatch_id="tea")
+        output = (await session.wait()).output
+        reached = [milestone.title for milestone in await session.milestones()]
+        return (output, reached, not await verify(app.store, session.id))
+
+    script = [
+        call("planning_setup_plan", objective="tea", initial_steps=["boil", "pour"]),
+        call("planning_update_step", step_id=1, status="done"),
+        call("pour", cups=2),
+        call("planning_update_step", step_id=2, status="done"),
+        say("Served."),
+    ]
+    host: Agent[Any, Any] = Agent(
+        "host", ScriptedModel(script), tools=[pour], planning=Planning(), resume="milestone"
+    )
+    report = await crash_everywhere(serve, agents=[host], ledger=ledger, store=MemoryStore)
+
+    report.assert_no_effect_repeated()
+    report.assert_nothing_lost()
+    assert report.undisturbed.output == ("Served.", ["boil", "pour"], True)
     report.assert_same_output()
 
 

@@ -133,6 +133,52 @@ def compactions(log: Log) -> int:
     return sum(isinstance(record, r.CompactionCompleted) for record in log.records)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_kill_at_any_commit_of_an_agent_with_a_plan_goes_on_from_its_last_milestone(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    undisturbed = await play(scene, "planning", say_nothing)
+    assert complaints([undisturbed], [[]], undisturbed) == ""
+    assert milestones(undisturbed.logs[0]) == ["write it down", "pay"]
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 2)]
+    stories = await play_all(scene, "planning", say_nothing, plans)
+
+    assert complaints(stories, plans, undisturbed) == ""
+    for story in stories:
+        assert milestones(story.logs[0]) == milestones(undisturbed.logs[0])
+        assert restarts(story.logs[0]) == restarts_due(story.logs[0])
+    assert sum(len(restarts(story.logs[0])) for story in stories) > 3
+    assert sum(story.kills for story in stories) >= undisturbed.commits - 3
+
+
+def milestones(log: Log) -> list[str]:
+    return [record.title for record in log.records if isinstance(record, r.MilestoneReached)]
+
+
+def restarts(log: Log) -> list[int]:
+    """Return where contexts began anew, by the record that follows."""
+    places = enumerate(log.records)
+    return [place + 1 for place, record in places if isinstance(record, r.ContextRestarted)]
+
+
+def restarts_due(log: Log) -> list[int]:
+    """Return the model calls that are the first after a crash, once there is a milestone."""
+    found: list[int] = []
+    has_milestone = has_crashed = False
+    for place, record in enumerate(log.records):
+        match record:
+            case r.MilestoneReached():
+                has_milestone = True
+            case r.LaneTakenOver(graceful=False):
+                has_crashed = True
+            case r.ModelStarted():
+                found += [place] if has_milestone and has_crashed else []
+                has_crashed = False
+    return found
+
+
 def said_by_rules(log: Log) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     for record in log.records:

@@ -123,9 +123,9 @@ def returns(call_id: str = "t1.s1.c1", attempt: int = 1) -> AnyRecord:
     return r.ToolCompleted(call_id=call_id, attempt=attempt, value='"ok"')
 
 
-def reaches(call_id: str = "t1.s1.c1", number: int = 1) -> AnyRecord:
+def reaches(call_id: str = "t1.s1.c1") -> AnyRecord:
     """The call that has just returned is a milestone."""
-    return r.MilestoneReached(call_id=call_id, attempt=1, number=number, since=0)
+    return r.MilestoneReached(call_id=call_id, attempt=1, since=0)
 
 
 def fails(call_id: str = "t1.s1.c1", *, code: str = "TOOL_ERROR", again_at: int = 0) -> AnyRecord:

@@ -307,9 +307,9 @@ class FeedbackMark(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class LastMilestone(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The milestone that a lane reached last: after so many of its calls, and `since` then."""
+    """How many milestones a lane has reached, the last after so many `calls`, and `since` then."""
 
-    number: int = 0
+    reached: int = 0
     calls: int = 0
     since: int = 0
 

@@ -31,7 +31,7 @@ def restarts_retry(lane: Lane, head: QueuedDelivery, policy: Policy) -> bool:
 
 def can_restart(lane: Lane, policy: Policy) -> bool:
     """Say whether a lane has a milestone to go on from. Without one the conversation goes on."""
-    return policy.resume == "milestone" and lane.milestone.number > 0
+    return policy.resume == "milestone" and lane.milestone.reached > 0
 
 
 # The fold
@@ -39,8 +39,8 @@ def can_restart(lane: Lane, policy: Policy) -> bool:
 
 def milestone_reached(lane: Lane, e: r.MilestoneReached) -> Lane:
     assert lane.turn is not None
-    mark = LastMilestone(e.number, lane.ended + lane.turn.ended, e.since)
-    return replace(lane, milestone=mark)
+    calls = lane.ended + lane.turn.ended
+    return replace(lane, milestone=LastMilestone(lane.milestone.reached + 1, calls, e.since))
 
 
 LANE_MILESTONES: dict[type, Callable[[Lane, Any], Lane]] = {
@@ -66,7 +66,6 @@ def reach(lane: Lane, call: OpenCall, end: Returned, now: int) -> Iterator[AnyRe
         yield r.MilestoneReached(
             call_id=call.call_id,
             attempt=call.attempt,
-            number=last.number + 1,
             since=now,
             title=end.milestone.title,
         )

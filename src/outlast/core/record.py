@@ -565,7 +565,7 @@ class CompletionRefused(Record, frozen=True, kw_only=True, tag="completion.refus
 
 
 class MilestoneReached(Record, frozen=True, kw_only=True, tag="milestone.reached"):
-    """A call's outcome is progress worth keeping: the lane's milestone of that `number`.
+    """A call's outcome is progress worth keeping: a milestone of its lane.
 
     The place of this record is its snapshot: the session's state is what all slices come to up to
     here. `title` says what it is about, where that is known. Calls and time until the next one are
@@ -574,7 +574,6 @@ class MilestoneReached(Record, frozen=True, kw_only=True, tag="milestone.reached
 
     call_id: str
     attempt: int
-    number: int
     since: int
     title: str = ""
 

@@ -20,11 +20,10 @@ from outlast.store import Store
 class Milestone(Struct, frozen=True, kw_only=True):
     """A point of progress that is worth keeping.
 
-    It is the lane's milestone of that `number`, reached by the call `call_id`. `offset` is its
-    place in the log: the session's state there is its snapshot. `title` is that of a plan's step.
+    The call `call_id` of the `lane` has reached it. `offset` is its place in the log: the session's
+    state there is its snapshot. `title` is that of a plan's step, where it is one.
     """
 
-    number: int
     title: str = ""
     lane: str
     turn: str
@@ -50,7 +49,6 @@ async def read_milestones(
 
 def milestone_of(entry: Entry, reached: r.MilestoneReached) -> Milestone:
     return Milestone(
-        number=reached.number,
         title=reached.title,
         lane=entry.lane,
         turn=turn_and_step(reached.call_id)[0],

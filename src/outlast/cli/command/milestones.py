@@ -9,7 +9,7 @@ from outlast.cli.terminal.output import json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
 from outlast.log.milestone import Milestone
 
-HEADERS = ("NUMBER", "LANE", "REACHED", "CALL", "OFFSET", "TITLE")
+HEADERS = ("LANE", "REACHED", "CALL", "OFFSET", "TITLE")
 
 
 @command
@@ -36,7 +36,6 @@ async def milestones(
 
 def row(milestone: Milestone) -> tuple[str, ...]:
     return (
-        str(milestone.number),
         milestone.lane,
         moment(milestone.at),
         milestone.call_id,

@@ -89,12 +89,6 @@ def refused(data: Data) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in data["reasons"].items())
 
 
-def milestone(data: Data) -> str:
-    """Say which milestone was reached, and what it is about."""
-    about = f": {data['title']}" if data.get("title") else ""
-    return f"{data['number']}{about}"
-
-
 GISTS: dict[str, Callable[[Data], str]] = {
     "session.waiting": lambda d: f"for {', '.join(d['wait'])}",
     "session.failed": lambda d: failure_text(d["error"]),
@@ -116,7 +110,7 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "usage.recorded": usage,
     "feedback.given": lambda d: f"{d['name']}: {d['text']}",
     "completion.refused": refused,
-    "milestone.reached": milestone,
+    "milestone.reached": lambda d: str(d.get("title", "")),
     "context.restarted": lambda d: f"from {d['milestone']}",
     "context.overflowed": lambda d: failure_text(d["error"]),
     "context.rewound": lambda d: f"to {d['to']}",

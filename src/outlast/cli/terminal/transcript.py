@@ -5,7 +5,6 @@ from typing import Any
 
 from outlast.cli.terminal.event_line import (
     failure_text,
-    milestone,
     next_try,
     parts_text,
     refused,
@@ -147,7 +146,8 @@ class Transcript:
         self.line(one_line(f"(not done yet: {refused(event.data)})"))
 
     def _milestone(self, event: Event) -> None:
-        self.line(one_line(f"(milestone {milestone(event.data)})"))
+        about = f": {event.data['title']}" if event.data.get("title") else ""
+        self.line(one_line(f"(milestone{about})"))
 
     def _restarted(self, event: Event) -> None:
         self.line("(interrupted; it goes on from the last milestone)")

@@ -64,7 +64,7 @@ def the_context(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterat
         about = f": {reached.record.title}" if reached.record.title else ""
         yield Cause(
             kind="milestone",
-            text=f"milestone {reached.record.number} was reached{about}",
+            text=f"it has reached a milestone{about}",
             since=date_of(reached.at),
             turn=turn.id,
             call=reached.record.call_id,

@@ -55,12 +55,10 @@ def prompt_is_whole(lane: Lane, e: r.PromptRendered) -> Iterator[tuple[str, str]
 
 
 def milestone_is_reached(lane: Lane, e: r.MilestoneReached) -> Iterator[tuple[str, str]]:
-    """It is of a call that has just had its outcome, and is counted."""
+    """It is of a call that has just had its outcome."""
     call = lane.turn.calls.get(e.call_id) if lane.turn else None
     if call is None or not call.succeeded or call.attempt != e.attempt:
         yield "UNKNOWN_CALL", f"{e.call_id} is a milestone, and has not just succeeded"
-    if e.number != (due := lane.milestone.number + 1):
-        yield "WRONG_COUNT", f"milestone {e.number} stands where {due} is due"
 
 
 def context_restarts(lane: Lane, e: r.ContextRestarted) -> Iterator[tuple[str, str]]:
@@ -68,7 +66,7 @@ def context_restarts(lane: Lane, e: r.ContextRestarted) -> Iterator[tuple[str, s
     if turn is None or e.turn != turn.id:
         known = turn.id if turn else "none"
         yield "UNKNOWN_TURN", f"the open turn is {known}, and this belongs to {e.turn}"
-    if not lane.milestone.number:
+    if not lane.milestone.reached:
         yield "UNKNOWN_MILESTONE", f"{e.turn} goes on from a milestone, and there was none"
 
 

@@ -7,7 +7,6 @@ from outlast.log.milestone import Milestone
 from outlast.server.model.shape import Out, example
 
 A_MILESTONE = {
-    "number": 1,
     "title": "Boil water",
     "lane": "main",
     "turn": "t1",
@@ -20,7 +19,6 @@ A_MILESTONE = {
 class MilestoneOut(Out):
     """A point of progress that a lane has reached."""
 
-    number: int = Field(description="Counts those of the lane, from 1.")
     title: str = Field(description="That of the plan's step, where it is one.")
     lane: str
     turn: str
@@ -40,7 +38,6 @@ class MilestonesOut(Out):
 
 def milestone_out(milestone: Milestone) -> MilestoneOut:
     return MilestoneOut(
-        number=milestone.number,
         title=milestone.title,
         lane=milestone.lane,
         turn=milestone.turn,

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from outlast.agents.agent import Agent
 from outlast.agents.limit import Limit
+from outlast.agents.milestone import IntervalTrigger
 from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.prompt.section import PromptContext, Section
 from outlast.agents.prompt.template import PromptTemplate
@@ -133,6 +134,8 @@ def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
             output_type=kind,
             on_busy=chance.choice(["queue", "join", "interrupt"]),
             rules=random_rules(seed, name),
+            milestones=IntervalTrigger(calls=chance_of(seed, "milestones of", name).choice([2, 4])),
+            resume=chance_of(seed, "resumption of", name).choice(["transcript", "milestone"]),
             model_options=ModelOptions(
                 on_partial=chance.choice(["continue", "restart"]),
                 limit=chance.choice([None, None, Limit(concurrency=2), Limit(rate=10, per=5)]),
