@@ -15,8 +15,7 @@ STEPS = [f"part {number}" for number in range(1, 11)]
 
 
 @tool(idempotent=True)
-def work(ctx: Context, step: int) -> str:
-    """Do the work of a step. In one of them the worker dies, once."""
+def work(ctx: Context, step: int) -> str:  # in one of them the worker dies, once
     died = Path(f"{ctx.session.agent}.{step}")
     if step == 7 and ctx.session.agent != "undisturbed" and not died.exists():
         died.touch()
