@@ -21,7 +21,10 @@ LOADED = re.compile(
     r"""<(?:script|img|iframe)[^>]*\ssrc=["']?((?:https?:)?//[^"'\s>]+)"""
     r"""|<link[^>]*rel=["']?(?:stylesheet|preconnect|preload|icon)[^>]*href=["']?(https?://[^"'\s>]+)"""
 )
-DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+DIRECTIVE = re.compile(
+    r"^::: ([\w.]+)$(?:\n    options:(?:\n      (?:members: \[(.*)\]|.*))+)?", re.MULTILINE
+)
+"""A module or a class that the page shows, and those of its members to which it keeps."""
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +49,16 @@ def public_names() -> dict[str, Any]:
     """Return what the reference is to list: each public module's names, by their full name."""
     text = (ROOT / "docs/reference/modules.md").read_text("utf-8")
     found = {f"outlast.{name}": getattr(outlast, name) for name in outlast.__all__}
-    for path in DIRECTIVE.findall(text):
+    for path, members in DIRECTIVE.findall(text):
         try:
             module = importlib.import_module(path)
         except ModuleNotFoundError:  # a class of its module, not a module
             module_path, _, name = path.rpartition(".")
-            found[path] = getattr(importlib.import_module(module_path), name)
+            kind = getattr(importlib.import_module(module_path), name)
+            shown = members.split(", ") if members else []
+            found |= {f"{path}.{each}": getattr(kind, each, None) for each in shown} or {path: kind}
             continue
-        for name in exported(module):
+        for name in members.split(", ") if members else exported(module):
             found[f"{path}.{name}"] = getattr(module, name)
     return found
 
