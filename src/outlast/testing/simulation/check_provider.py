@@ -72,7 +72,12 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
             in_line.add((name, e.call_id))
             if e.asked:
                 until = e.not_before if e.next_model in ("", e.model) else e.retry_at
-                pauses[agent, e.model] = LinePause(until, wrote, e.blocked)
+                # A failure within the pause of a key that is refused tells nothing new of it.
+                before = pauses.get((agent, e.model))
+                within = before is not None and before.blocked and until <= before.until
+                pauses[agent, e.model] = LinePause(until, wrote, e.blocked or within)
+        elif isinstance(e, r.ProviderAvailable):
+            pauses.pop((agent, e.model), None)
         elif isinstance(e, r.ModelSwitched) and e.asked:
             # What another call was told may have been the time that this probe had to answer.
             pauses[agent, e.left] = LinePause(e.retry_at, wrote, e.blocked)
@@ -154,6 +159,10 @@ class LaneOutages:
         if e.since != first.since:
             yield f"{e.call_id} fails since {first.since}, and {e.since} is said"
 
+    def switched(self, e: r.ModelSwitched, wrote: CommitWritten) -> Iterator[str]:
+        self._failing.setdefault(e.call_id, FirstFailure(e.since, wrote))
+        yield from ()
+
     def left(self, e: r.ProviderUnavailable, wrote: CommitWritten) -> Iterator[str]:
         first = self._failing.pop(e.call_id, FirstFailure(e.since, wrote))
         if self._away:
@@ -234,6 +243,7 @@ class LaneOutages:
 Look = Callable[[LaneOutages, r.AnyRecord, CommitWritten], Iterator[str]]
 LOOKS: dict[type, Look] = {
     r.ModelRetrying: LaneOutages.tried_soon,  # type: ignore[dict-item]
+    r.ModelSwitched: LaneOutages.switched,  # type: ignore[dict-item]
     r.ProviderUnavailable: LaneOutages.left,  # type: ignore[dict-item]
     r.ProviderStillUnavailable: LaneOutages.stayed_away,  # type: ignore[dict-item]
     r.ProviderAvailable: LaneOutages.came_back,  # type: ignore[dict-item]
