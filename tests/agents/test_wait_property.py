@@ -7,6 +7,7 @@ says what it was given for, so that whoever gets it can tell.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from scene import agent, results_of, running
 from outlast import Agent, Context, Session, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
+from outlast.errors import RequestClosed
 from outlast.log.verify import verify
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, call, say
 
@@ -161,10 +163,12 @@ async def converse(store: str, seed: int) -> tuple[list[str], list[str]]:
                 for _ in range(chance.randrange(4)):
                     code.program = edited(code.program, chance)
             requests = list(await session.requests())
-            for request in chance.sample(requests, chance.randrange(1, len(requests) + 1)):
+            most = len(requests)
+            for request in chance.sample(requests, chance.randrange(1, most + 1) if most else 0):
                 option = chance.choice([*(each.id for each in request.options), ""])
                 said = {"option": option} if option else {"text": request.prompt}
-                await session.answer(request.request_id, **said)
+                with suppress(RequestClosed):  # the answer before may have withdrawn this one
+                    await session.answer(request.request_id, **said)
         assert not await verify(app.store, session.id)
         return code.wrong, await results_of(session)
 

@@ -231,7 +231,8 @@ async def test_who_owns_it_gets_through_with_the_same_requests() -> None:
             response = await acme.get(attempt.url, headers=attempt.headers)
             assert response.status_code in (200, 202), (attempt, response.text)
             seen.add(attempt.url.partition("?")[0])
-            assert any(mark in response.text for mark in victim.marks) or "offset" in response.text
+            marks = (*victim.marks, "offset", '"milestones":[]')
+            assert any(mark in response.text for mark in marks)
 
         assert len(seen) >= 5
 

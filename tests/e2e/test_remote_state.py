@@ -29,13 +29,13 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Renamed:
+class ItemRenamed:
     id: int
     text: str
 
 
-@reducer(Item, Renamed)
-def rename(items: Sequence[Item], event: Renamed) -> Sequence[Item]:
+@reducer(Item, ItemRenamed)
+def rename(items: Sequence[Item], event: ItemRenamed) -> Sequence[Item]:
     return [Item(each.id, event.text) if each.id == event.id else each for each in items]
 
 
@@ -44,7 +44,7 @@ async def test_state_is_changed_and_read_as_in_the_process_of_the_store() -> Non
         session = await far.client.start("teller", "hi")
         await (await session.mutate(Item).seed(Item(1, "tea"), Item(2, "cup"))).result()
         await (await session.mutate(Item).append(Item(3))).result()
-        await (await session.mutate().dispatch(Renamed(2, "pot"))).result()
+        await (await session.mutate().dispatch(ItemRenamed(2, "pot"))).result()
         await (await session.mutate(Visit).append(Visit("front"))).result()
 
         here = await far.app.session(session.id)
@@ -95,7 +95,7 @@ BAD = [
     ),
     ({"op": "seed", "slice": "remote-visit", "values": []}, "remote-visit is a log"),
     ({"op": "dispatch", "event": "Nope", "values": [{"value": {}}]}, "no slice has a reducer"),
-    ({"op": "dispatch", "event": "Renamed", "values": [{"value": {"id": 1}}]}, "Renamed"),
+    ({"op": "dispatch", "event": "ItemRenamed", "values": [{"value": {"id": 1}}]}, "ItemRenamed"),
     ({"op": "reset", "slice": "remote-item"}, "reset takes no slice"),
     ({"op": "rollback"}, "rollback needs slices"),
     ({"op": "rollback", "slices": {"outlast:approvals": {"values": []}}}, "Outlast's own"),

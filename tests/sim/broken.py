@@ -396,6 +396,22 @@ class LosesUsage(BrokenStore):
         return await self.inner.log.commit([replace(commit, used=()) for commit in commits])
 
 
+class OverwritesState(BrokenStore):
+    """Has each value that is appended to a slice take the place of all others."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([self._alone(commit) for commit in commits])
+
+    def _alone(self, commit: Commit) -> Commit:
+        records = tuple(
+            replace(e, op="put") if isinstance(e, r.StateChanged) and e.op == "append" else e
+            for e in commit.records
+        )
+        if records == commit.records:
+            return commit
+        return replace(commit, records=records, body=encode(records))
+
+
 class HidesWhatChildrenUsed(BrokenStore):
     """Writes down of no child what it has used."""
 

@@ -27,7 +27,7 @@ Fails = Callable[[ModelRequest], bool]
 REMAINS = re.compile(r"^- (\d+)\. (.+) \((?:pending|in_progress)\)$", re.M)
 
 
-@slice_type("finding")
+@slice_type("loop-finding")
 @dataclass(frozen=True)
 class Finding:
     """What a step came to: kept in the session, as nothing else survives."""

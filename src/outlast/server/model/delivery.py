@@ -205,7 +205,9 @@ class RewindIn(In):
 
     model_config = example({"to": "t3"})
 
-    to: str = Field(min_length=1, description="The last turn that the model still sees.")
+    to: Annotated[
+        Id, Field(description="The last turn that the model still sees.", examples=["t3"])
+    ]
 
 
 class ReceiptOut(Out):

@@ -1,13 +1,41 @@
-"""Changes of a session's state, as they are asked for over HTTP."""
+"""A session's state over the wire: as it is, and changes of it."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from outlast.server.model.delivery import DispatchId
-from outlast.server.model.shape import Id, In, example
+from outlast.server.model.shape import INSTANT, SESSION, Id, In, Instant, Out, example
 
 MOST_VALUES, MOST_SLICES = 10_000, 1_000
+
+
+class SnapshotOut(Out):
+    """All that a session keeps, and what it is known by."""
+
+    model_config = example(
+        {
+            "format": 1,
+            "session_id": SESSION,
+            "created_at": INSTANT,
+            "taken_at": INSTANT,
+            "offset": 42,
+            "tags": {},
+            "parent": None,
+            "children": [],
+            "slices": {"todo": {"values": [{"value": {"id": 1, "text": "tea"}, "version": 1}]}},
+        }
+    )
+
+    format: int
+    session_id: str
+    created_at: Instant
+    taken_at: Instant
+    offset: int = Field(description="The last record of the log that it has seen.")
+    tags: dict[str, str]
+    parent: str | None
+    children: list[str]
+    slices: dict[str, Any] = Field(description="By name: `values`, and `log` where it is one.")
 
 
 class SliceValueIn(In):

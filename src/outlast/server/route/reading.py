@@ -66,7 +66,7 @@ async def read_history(
     return HistoryOut(lane=lane, messages=found, next_cursor=None)
 
 
-@router.get("/milestones", responses=answers(400, 404))
+@router.get("/milestones", responses=answers(400, 404, 410))
 async def read_session_milestones(
     session_id: str,
     caller: Reader,

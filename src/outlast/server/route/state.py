@@ -15,13 +15,13 @@ from outlast.errors import InvalidInput
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Insider, Served, answers
 from outlast.server.model.delivery import ReceiptOut, receipt_out
-from outlast.server.model.state import SliceIn, SliceValueIn, StateChangeIn
+from outlast.server.model.state import SliceIn, SliceValueIn, SnapshotOut, StateChangeIn
 from outlast.session import Receipt, Session
 
 router = APIRouter(prefix="/sessions/{session_id}", tags=["state"], route_class=JsonRoute)
 
 
-@router.get("/state", responses=answers(404))
+@router.get("/state", response_model=SnapshotOut, responses=answers(404))
 async def read_state(session_id: str, caller: Insider, backend: Served) -> Response:
     """Return a snapshot: all slices of the session, and what it is known by."""
     session, _ = await backend.handle(caller, session_id)

@@ -25,7 +25,7 @@ def arrivals_at(session: SessionEvidence, offset: int) -> list[str]:
     return [
         e.record.delivery_id
         for e in session.entries[offset - 1 : offset]
-        if isinstance(e.record, r.DeliveryQueued | r.CancelRequested)
+        if isinstance(e.record, r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested)
     ]
 
 
@@ -35,7 +35,7 @@ def settled_once(
     arrived: dict[str, str] = {}
     for entry in session.entries:
         e = entry.record
-        if isinstance(e, r.DeliveryQueued | r.CancelRequested | r.RequestRelayed):
+        if isinstance(e, Arrived):
             if e.delivery_id in arrived:
                 yield f"{name}@{entry.offset}: {e.delivery_id} arrived twice"
             arrived[e.delivery_id] = kind_of(e)
@@ -51,9 +51,15 @@ def settled_once(
         yield f"{name}: {delivery_id} was accepted and never settled"
 
 
-def kind_of(e: r.DeliveryQueued | r.CancelRequested | r.RequestRelayed) -> str:
-    if isinstance(e, r.DeliveryQueued):
-        return e.kind
+Arrived = r.DeliveryQueued | r.CancelRequested | r.RequestRelayed | r.StateChangeRequested
+
+
+def kind_of(e: Arrived) -> str:
+    match e:
+        case r.DeliveryQueued():
+            return e.kind
+        case r.StateChangeRequested():
+            return "change"
     return "cancel" if isinstance(e, r.CancelRequested) else "relay"
 
 

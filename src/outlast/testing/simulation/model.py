@@ -24,6 +24,8 @@ def may_settle(facts: DeliveryFacts) -> set[str]:
             return {"answered", "ignored"}
         case "cancel":
             return {"completed", "ignored"}
+        case "change":
+            return {"completed", "refused"}
     allowed = {"completed", "failed"}
     if facts.kind == "retry":
         allowed |= {"ignored"}

@@ -22,6 +22,7 @@ from outlast.testing.simulation.check_log import (
 from outlast.testing.simulation.check_provider import outages_are_waited_out
 from outlast.testing.simulation.check_rule import rules_are_heeded
 from outlast.testing.simulation.check_sign_in import sign_ins_are_ones_own
+from outlast.testing.simulation.check_state import state_is_kept
 from outlast.testing.simulation.check_usage import usage_adds_up
 from outlast.testing.simulation.check_user import (
     nothing_accepted_is_lost,
@@ -54,6 +55,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "outages are waited out": outages_are_waited_out,
     "rules are heeded": rules_are_heeded,
     "usage adds up": usage_adds_up,
+    "state changes are kept": state_is_kept,
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
 from outlast.core.lane import SessionMode
 from outlast.core.name import MAIN, callback_name
@@ -40,7 +41,7 @@ from outlast.testing.simulation.history import (
     UserAsked,
 )
 from outlast.testing.simulation.oauth_service import NAME as HUB
-from outlast.testing.simulation.random_agent import OTHER_LANE, OutsideService
+from outlast.testing.simulation.random_agent import OTHER_LANE, OrderLine, OutsideService
 
 T = TypeVar("T")
 
@@ -87,6 +88,7 @@ class SimulatedUser:
         self._sessions: list[Session[Any]] = []
         self._sent: list[tuple[Session[Any], str, dict[str, Any], str]] = []
         self._backs: list[dict[str, str]] = []
+        self._snapshots: list[tuple[Session[Any], Snapshot]] = []
         self._said = 0
 
     async def live(self, moments: int) -> None:
@@ -95,6 +97,7 @@ class SimulatedUser:
         acts += [*[self._answer] * 8, self._cancel, self._cancel, self._end, self._retry]
         acts += [self._deliver, self._deliver, *[self._call_back] * 3]
         acts += [*[self._sign_in] * 4, self._come_again]
+        acts += [self._change_state, self._change_state, self._roll_back, self._roll_back]
         await self._start()
         for _ in range(moments):
             await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
@@ -269,6 +272,30 @@ class SimulatedUser:
     async def _come_back(self, back: dict[str, str]) -> None:
         ending = await insist(lambda: self._app.connections.complete(HUB, **back))
         self._history.note(UserAsked, what=f"sign in: {ending}", session_id="")
+
+    # Changing state from outside
+
+    async def _change_state(self) -> None:
+        """Add a line to those that tools write, or keep what there is for later."""
+        session, (text, dispatch) = self._session(), self._words()
+        if self._chance.random() < 0.5:
+            self._snapshots.append((session, await insist(session.snapshot)))
+            return
+        lines = session.mutate(OrderLine)
+        receipt = await insist(lambda: lines.append(OrderLine(text), dispatch_id=dispatch))
+        self._keep(receipt, "change")
+
+    async def _roll_back(self) -> None:
+        """Have all state as it was in a snapshot, or as in the beginning."""
+        if not self._snapshots:
+            return
+        session, snapshot = self._chance.choice(self._snapshots)
+        state, dispatch = session.mutate(), f"{self.name}-{self._chance.randrange(10**9)}"
+        if self._chance.random() < 0.2:
+            receipt = await insist(lambda: state.reset(dispatch_id=dispatch))
+        else:
+            receipt = await insist(lambda: state.rollback(snapshot, dispatch_id=dispatch))
+        self._keep(receipt, "change")
 
     # Changing one's mind
 
