@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.breaker import LONGEST_PAUSE
 from outlast.core.record import Entry
 from outlast.testing.simulation.check_limit import in_order
 from outlast.testing.simulation.check_wait import SLOW, is_told_the_time
@@ -64,6 +65,7 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
         spoke.setdefault((note.agent, note.model), []).append(note.number)
     pauses: dict[tuple[str, str], LinePause] = {}
     in_line: set[tuple[str, str]] = set()
+    began: dict[tuple[str, str], int] = {}
     for name, entry in in_order(evidence):
         e, wrote = entry.record, evidence.written(name, entry.offset)
         agent = evidence.sessions[name].info.agent
@@ -72,8 +74,10 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
             in_line.add((name, e.call_id))
             if e.asked:
                 until = e.not_before if e.next_model in ("", e.model) else e.retry_at
+                before, asked_at = pauses.get((agent, e.model)), began.get((name, e.call_id), 0)
+                if before and is_time_of_probe(before, until, wrote, asked_at):
+                    until = min(until, before.until)
                 # A failure within the pause of a key that is refused tells nothing new of it.
-                before = pauses.get((agent, e.model))
                 within = before is not None and before.blocked and until <= before.until
                 pauses[agent, e.model] = LinePause(until, wrote, e.blocked or within)
         elif isinstance(e, r.ProviderAvailable):
@@ -81,12 +85,24 @@ def probes_come_in_their_time(evidence: SimulationEvidence) -> Iterator[str]:
         elif isinstance(e, r.ModelSwitched) and e.asked:
             # What another call was told may have been the time that this probe had to answer.
             pauses[agent, e.left] = LinePause(e.retry_at, wrote, e.blocked)
-        elif isinstance(e, r.ModelStarted) and (name, e.call_id) in in_line:
+        elif isinstance(e, r.ModelStarted):
+            began[name, e.call_id] = wrote.number
+            if (name, e.call_id) not in in_line:
+                continue
             in_line.discard((name, e.call_id))
             pause = pauses.get((agent, e.model))
             if pause and is_early(evidence, pause, wrote, spoke.get((agent, e.model), [])):
                 early = pause.until - wrote.clock
                 yield f"{name}@{entry.offset} {e.call_id} is made {early} ms too early"
+
+
+def is_time_of_probe(before: LinePause, until: int, wrote: CommitWritten, asked_at: int) -> bool:
+    """Say whether a call may have been told the minute that another one had to answer.
+
+    Both asked at the same time, so the other's failure began the pause, and perhaps a shorter one.
+    """
+    is_within = before.until > wrote.clock and asked_at < before.wrote.number
+    return is_within and until <= wrote.clock + LONGEST_PAUSE
 
 
 def is_early(
