@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scene import agent, results_of, running, seen, until
 
-from outlast import Agent, Context, ModelOptions, Tool, tool
+from outlast import Agent, Context, ModelOptions, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core import breaker
 from outlast.core.policy import HOUR
@@ -106,29 +105,14 @@ async def test_tasks_that_rest_after_a_failure_are_retried_in_bulk_until_they_en
             assert not await verify(app.store, session.id)
 
 
-@tool(approval="always", name="pay")
-async def pay_somebody(ctx: Context, cents: int, to: str) -> str:
-    """Pay somebody."""
-    return f"paid {cents} to {to}"
-
-
 @tool(name="pay")
 async def pay_unasked(ctx: Context, cents: int) -> str:
     """Pay without approval."""
     return f"paid {cents}"
 
 
-@pytest.mark.parametrize(
-    ("tools", "told"),
-    [
-        ([], "UNKNOWN_TOOL: pay is no longer there"),
-        ([pay_somebody], "RETRY: the arguments do not fit: to: Field required"),
-        ([pay_unasked], "paid 5"),
-    ],
-    ids=["gone", "other arguments", "no approval"],
-)
-async def test_a_tool_that_changes_while_its_approval_is_open_is_told_as_it_is_by_then(
-    store: str, tools: list[Tool[Any, Any]], told: str
+async def test_a_tool_that_needs_no_approval_any_more_is_run_after_the_one_that_was_asked_for(
+    store: str,
 ) -> None:
     @tool(approval="always")
     async def pay(ctx: Context, cents: int) -> str:
@@ -140,11 +124,11 @@ async def test_a_tool_that_changes_while_its_approval_is_open_is_told_as_it_is_b
         session = await old.start("a", "go")
         await until(session, "request.opened")
         [request] = await session.requests()
-    async with running(agent(follow, tools=tools), store=store) as new:
+    async with running(agent(follow, tools=[pay_unasked]), store=store) as new:
         session = await new.session(session.id)
         await session.answer(request.request_id, "approve")
         assert (await session.wait()).output == "done"
-        assert await results_of(session) == [told]
+        assert await results_of(session) == ["paid 5"]
         assert not await verify(new.store, session.id)
 
 

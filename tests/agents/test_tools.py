@@ -19,7 +19,6 @@ from outlast import (
     Limits,
     NotDone,
     Option,
-    Outlast,
     OutlastError,
     Retry,
     Session,
@@ -1222,24 +1221,3 @@ async def test_a_tool_knows_the_session_that_it_works_for() -> None:
 
         [done] = await the(session, "tool.completed")
         assert done.data["value"] == [session.id, "t1", "main", "a", "acme", "ada"]
-
-
-async def test_the_model_is_told_that_a_tool_is_gone_from_the_code() -> None:
-    @tool
-    async def old(ctx: Context) -> str:
-        return (await ctx.ask("Really?")).text
-
-    before = agent([call("old"), say("done")], tools=[old])
-    async with running(before) as app:
-        session = await app.start("a", "go")
-        asked = await session.wait()
-        store = app.store
-
-        after = Outlast([agent([call("old"), say("done")])], store=store, worker=None)
-        assert "old" not in after.agents["a"].tools
-        await app.close()
-        async with running(after.agents["a"], store=store):
-            handle = await after.session(session.id)
-            await handle.answer(asked.requests[0].request_id, text="yes")
-            await handle.wait()
-            assert await results_of(handle) == ["UNKNOWN_TOOL: old is no longer there"]

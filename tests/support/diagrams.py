@@ -141,7 +141,7 @@ STATES = {
     "waiting": State("waits in a turn", (Park,)),
     "over": State("is over", (Park,)),
     "model": State("calls the model", (a.CallModel, a.Sleep)),
-    "tools": State("runs tools", (a.RunTools,)),
+    "tools": State("runs tools", (a.RunTools, a.MissTools)),
     "rules": State("asks its rules", (a.GiveFeedback, a.CheckCompletion)),
     "ask": State("asks a human", (a.AskHuman,)),
     "take": State("takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.ExpireRequest)),
@@ -174,6 +174,7 @@ class WalkedLane(Simulation):
 
     def __init__(self, seed: int, seen: Counter[tuple[str, str, str]]) -> None:
         super().__init__(seed)
+        self.loses_tools = False  # a deployment is none of the steps that are drawn
         self._seen = seen
         self._left: tuple[str, str] | None = None
 

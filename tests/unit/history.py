@@ -119,6 +119,10 @@ def starts(call_id: str = "t1.s1.c1", attempt: int = 1) -> AnyRecord:
     return r.ToolStarted(call_id=call_id, attempt=attempt)
 
 
+def vanishes(call_id: str = "t1.s1.c1", since: int = 1000) -> AnyRecord:
+    return r.ToolVanished(call_id=call_id, tool="gone", since=since)
+
+
 def returns(call_id: str = "t1.s1.c1", attempt: int = 1) -> AnyRecord:
     return r.ToolCompleted(call_id=call_id, attempt=attempt, value='"ok"')
 

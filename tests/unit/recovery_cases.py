@@ -36,6 +36,7 @@ from unit.history import (
     turn_begins,
     turn_completes,
     turn_fails,
+    vanishes,
     wants,
 )
 
@@ -49,6 +50,7 @@ from outlast.core.action import (
     CompleteTurn,
     FailTurn,
     GiveFeedback,
+    MissTools,
     Park,
     RunTools,
     SettleDeliveries,
@@ -349,6 +351,23 @@ CASES = [
             call_id="t1.s2", attempt=2, turn="t1", step=2, until=HOUR, aborts=1, restarts=True
         ),
         Policy(resume="milestone"),
+    ),
+    Case(
+        "tool_gone",
+        "a tool call whose tool is not in the worker's code, whatever had become of it",
+        "note it: the call waits for a worker that has the tool, or an alias of its name",
+        Log(message(), *turn_begins(), *wants("gone"), starts(), crash()),
+        MissTools(calls=(C1,)),
+        Policy(tools={}),
+    ),
+    Case(
+        "tool_still_gone",
+        "that, noted (`tool.vanished`)",
+        "park, and look again from time to time; after ten minutes the model is told, unless a"
+        " human was asked about the call",
+        Log(message(), *turn_begins(), *wants("gone"), starts(), crash(), vanishes()),
+        Park(wait=("code",), until=NOW + 2000),
+        Policy(tools={}),
     ),
     Case(
         "completion_unchecked",

@@ -80,6 +80,7 @@ TOOLS = {
     "sign": ToolPolicy("ask", answer_timeout=1000),
     "check": ToolPolicy("reconcile"),
 }
+FEWER_TOOLS = {name: TOOLS[name] for name in ("find", "sign")}
 MODELS = (("first",), ("first",), ("first", "second"), ("third", "first", "second"))
 FEEDBACK = (
     (),
@@ -103,6 +104,8 @@ class Simulation:
         self.now = 1
         self.answers = 6
         """How often the model answers, of that many and five times."""
+        self.loses_tools = True
+        """Whether the code of another owner may lack tools."""
         self._arrived = 0
         self._answered: set[str] = set()
         self.policy = Policy(
@@ -313,7 +316,8 @@ class Simulation:
             )
         spent = active_time(self.lane, max(self.now, self.lane.turn.since))
         self.write([r.LaneTakenOver(worker="w", fence=2, since=self.now, spent=spent)])
-        self.policy = replace(self.policy, models=self.choose(MODELS))
+        tools = self.choose([TOOLS, TOOLS, FEWER_TOOLS]) if self.loses_tools else TOOLS
+        self.policy = replace(self.policy, models=self.choose(MODELS), tools=tools)
 
     def work(self) -> AnyAction:
         """Do the next thing, as far as chance lets it get."""

@@ -30,6 +30,7 @@ from unit.history import (
     turn_completes,
     turn_fails,
     unavailable,
+    vanishes,
     wants,
 )
 from unit.recovery_cases import C1, C2, CASES, NOW, Case, recovery_table, run, tool_policy
@@ -47,7 +48,9 @@ from outlast.core.action import (
     FailSession,
     FailTurn,
     GiveFeedback,
+    MissTools,
     Park,
+    RunTools,
     SettleDeliveries,
     Sleep,
     Start,
@@ -57,7 +60,7 @@ from outlast.core.decide import decide, rest_for
 from outlast.core.lane import ArrivedReply, DeliveryOutcome
 from outlast.core.message import Text
 from outlast.core.outcome import opening, outcome
-from outlast.core.policy import HOUR, SECOND, FeedbackTrigger, Policy, ToolPolicy
+from outlast.core.policy import HOUR, MINUTE, SECOND, FeedbackTrigger, Policy, ToolPolicy
 from outlast.core.record import Failure
 from outlast.core.result import CompletionChecked, FeedbackCollected, FeedbackSaid, TurnStopped
 
@@ -709,10 +712,63 @@ def test_a_failed_try_of_a_typed_answer_is_shown_to_the_model() -> None:
 # Tools that are gone, and policies that changed
 
 
-def test_a_tool_that_is_gone_from_the_code_is_reported_not_repeated() -> None:
-    log = Log(message(), *turn_begins(), *wants("gone"), starts(), crash())
+OTHER_CODE = Policy(tools={"other": ToolPolicy("rerun")})
+TEN_MINUTES = 10 * MINUTE
 
-    assert next_of(log, Policy(tools={"other": ToolPolicy("rerun")})) == run(report=(C1,))
+
+def test_a_call_whose_tool_is_gone_is_noted_and_waits_for_other_code() -> None:
+    log = Log(message(), *turn_begins(), *wants("gone"), starts(), crash())
+    assert next_of(log, OTHER_CODE) == MissTools(calls=(C1,))
+
+    log.add(*opening(log.lane, MissTools(calls=(C1,)), NOW))
+    assert next_of(log, OTHER_CODE) == Park(wait=("code",), until=NOW + 2 * SECOND)
+    later = NOW + 20 * SECOND  # the pauses grow with the time that it has waited
+    assert next_of(log, OTHER_CODE, later) == Park(wait=("code",), until=later + 20 * SECOND)
+    latest = NOW + TEN_MINUTES - 1
+    assert next_of(log, OTHER_CODE, latest) == Park(wait=("code",), until=NOW + TEN_MINUTES)
+    found = next_of(log, tool_policy("report", "gone"), latest)  # by code that has it
+    assert isinstance(found, RunTools)
+    assert found.report == (C1,)
+
+
+def test_a_call_whose_tool_does_not_come_back_is_told_as_gone_or_interrupted() -> None:
+    over = NOW + TEN_MINUTES
+    log = Log(message(), *turn_begins(), *wants("gone"), vanishes())
+    action = next_of(log, OTHER_CODE, over)
+    assert isinstance(action, RunTools)
+    assert action.gone == (C1,)
+    [failed] = opening(log.lane, action, over)
+    assert isinstance(failed, r.ToolFailed)
+    assert (failed.error.code, failed.attempt) == ("UNKNOWN_TOOL", 0)
+
+    log = Log(message(), *turn_begins(), *wants("gone"), starts(), crash(), vanishes())
+    action = next_of(log, OTHER_CODE, over)
+    assert isinstance(action, RunTools)
+    assert (action.gone, action.report) == ((), (C1,))
+
+
+def test_a_call_that_a_human_allowed_waits_for_its_tool_without_a_limit() -> None:
+    log = Log(message(), *turn_begins(), *wants("gone", asks="always"), asks_approval())
+    log.add(reply("q1", "approve"))
+    take = next_of(log, OTHER_CODE)
+    log.add(*opening(log.lane, take, NOW), vanishes(), parks("code"))
+
+    assert next_of(log, OTHER_CODE, 100 * HOUR) == Park(wait=("code",), until=100 * HOUR + MINUTE)
+    found = next_of(log, Policy(tools={"gone": ToolPolicy()}))
+    assert isinstance(found, RunTools)
+    assert found.start == (Start(C1, 1),)
+
+
+def test_an_answer_that_only_some_may_give_is_not_taken_where_no_code_says_who() -> None:
+    log = Log(message(), *turn_begins(), *wants("gone", asks="always"))
+    log.add(replace(asks_approval(), restricted=True), reply("q1", "approve"))
+    assert next_of(log, OTHER_CODE) == MissTools(calls=(C1,))
+
+    log.add(vanishes(), parks("code"))
+    action = next_of(log, OTHER_CODE, HOUR)
+    assert isinstance(action, Park)
+    assert action.wait == ("request", "code")
+    assert isinstance(next_of(log, Policy(tools={"gone": ToolPolicy(restricted=True)})), TakeReply)
 
 
 def test_a_readonly_tool_begins_ahead_of_its_commit_unless_an_owner_was_lost_in_the_turn() -> None:

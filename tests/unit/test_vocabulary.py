@@ -39,7 +39,7 @@ ORDINARY = frozenset(
     """
     access address admission after agents ai answer app arming asgi auth authorization backend
     blocking body builder bulk callback cancel cancellation channel chat check checkpoint child
-    cli client clock coalesce codec command connections consumer contact content context
+    cli client clock coalesce code codec command connections consumer contact content context
     contract control conversation core counters crash cron database dead decision decode demo
     dependency dev directory dispatcher display document draft durability durable encode encoding
     encryption end engine environment erase erasure error errors events everywhere evidence

@@ -24,6 +24,7 @@ from outlast.agents.subagent import AskableAgent, RemotelyHosted, tool_for
 from outlast.agents.subscription import Subscription
 from outlast.agents.tool import Function, Tool
 from outlast.agents.validation import (
+    alias_names,
     checked_instructions,
     checked_milestones,
     checked_models,
@@ -108,6 +109,7 @@ class Agent(Generic[Deps, Out]):
             *([reading_tool(self.context)] if self.context else ()),
         ]
         self.tools = collect(name, own, others)
+        self.aliases = alias_names(name, self.tools)
         texts = [self.planning.instructions if self.planning else "", guidance]
         self.guidance = "\n\n".join(filter(None, texts))
         self.specs = tuple(tool.spec for tool in self.tools.values())
@@ -135,7 +137,11 @@ class Agent(Generic[Deps, Out]):
             models=tuple(model_name(each) for each in self.models),
             typed=output_type is not None,
             at_once=self.limit.concurrency if self.limit else 0,
-            tools={tool.name: tool.policy for tool in self.tools.values()},
+            tools={
+                known: tool.policy
+                for tool in self.tools.values()
+                for known in (tool.name, *tool.aliases)
+            },
             feedback=self.rules.triggers,
             checkers=self.rules.checker_names,
             max_refusals=count_of("max_refusals", limits.max_refusals, least=0),
@@ -156,6 +162,10 @@ class Agent(Generic[Deps, Out]):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    def find_tool(self, name: str) -> Tool | None:
+        """Return the tool that has a name, or had it before."""
+        return self.tools.get(name) or self.tools.get(self.aliases.get(name, ""))
 
     def as_tool(self) -> Tool:
         """Return the tool by which another agent's model hands work to this one."""

@@ -54,6 +54,15 @@ class Arguments:
         self.schema: Mapping[str, Any] = self._model.model_json_schema()
         self.returns = hints.get("return", Any)
 
+    @property
+    def form(self) -> str:
+        """The arguments as a human reads them: names and types."""
+        required = self.schema.get("required", ())
+        return ", ".join(
+            f"{name}: {kind.get('type', 'any')}{'' if name in required else ' = …'}"
+            for name, kind in self.schema.get("properties", {}).items()
+        )
+
     def parse(self, args: str) -> dict[str, Any]:
         """Return checked arguments, or ask the model to correct them."""
         try:

@@ -1,7 +1,7 @@
 """Tools: functions that a model may call, and what their authors say about them."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from string import Formatter
 from typing import Any, Generic, Literal, Protocol, overload
 
@@ -19,7 +19,7 @@ from outlast.core.limit import Bound
 from outlast.core.name import storable_key
 from outlast.core.policy import OnExpiry, ToolPolicy
 from outlast.core.record import Option
-from outlast.core.setting import count_of, one_of, seconds_of
+from outlast.core.setting import count_of, names_of, one_of, seconds_of
 from outlast.errors import InvalidDefinition
 
 V = TypeVar("V")
@@ -94,11 +94,16 @@ class Tool(Generic[P, R]):
         limit: Limit | None = None,
         reads: Resources | None = None,
         writes: Resources | None = None,
+        aliases: Sequence[str] = (),
     ) -> None:
         asked = approval if isinstance(approval, Approval) else Approval(approval)
         shared = idempotency_key if isinstance(idempotency_key, DedupeKey) else None
         self.function = function
         self.name = checked_name(name, function)
+        self.aliases = tuple(
+            checked_name(alias, function) for alias in names_of(f"aliases of {self.name}", aliases)
+        )
+        self.first_name = self.aliases[0] if self.aliases else self.name
         self.arguments = Arguments(function, self.name, Context)
         self.returns = ReturnType(self.arguments.returns, unwrapped=(ToolResult,))
         self.spec = ToolSpec(self.name, description or summary(function), self.arguments.schema)
@@ -195,6 +200,17 @@ class Tool(Generic[P, R]):
         said = self.approvers(who)
         return bool(await said if inspect.isawaitable(said) else said)
 
+    def misfit(self, called: str, args: str) -> str:
+        """Return why a call cannot be run with these arguments: both forms, for a human."""
+        try:
+            self.arguments.parse(args)
+        except Exception as error:  # noqa: BLE001 - the arguments', or the user's own validators'
+            return (
+                f"{error}. It was asked for as {called}({args}), and now it is"
+                f" {self.name}({self.arguments.form}): approve it with other arguments, or deny it."
+            )
+        return ""
+
     def asks(self, args: dict[str, Any]) -> str:
         """Say what kind of approval these arguments need: none, once or always."""
         if callable(self.approval):
@@ -271,6 +287,7 @@ def tool(
     limit: Limit | None = None,
     reads: Resources | None = None,
     writes: Resources | None = None,
+    aliases: Sequence[str] = (),
 ) -> Decorator: ...
 
 
@@ -284,7 +301,9 @@ def tool(function: Function | None = None, /, **options: Any) -> Any:
     fails is made `max_attempts` times in all. `mutex` is a text with arguments in braces: of all
     calls in the tenant for which it reads the same, one runs at a time. `reads` and `writes` name
     the arguments that say which resources a call reads and writes, or are functions of the
-    arguments that return them: policies go by these (`outlast.rules`).
+    arguments that return them: policies go by these (`outlast.rules`). `aliases` are names that the
+    tool had before, the oldest first: its idempotency keys stay those of that name, and calls that
+    are open under one of them go on with this tool.
     """
     if function is not None:
         return Tool(function)

@@ -48,6 +48,24 @@ def collect(
     return found
 
 
+def alias_names(agent: str, tools: Mapping[str, Tool]) -> dict[str, str]:
+    """Return the names of tools by their aliases, if each alias means one tool."""
+    found: dict[str, str] = {}
+    for name, tool in tools.items():
+        for alias in tool.aliases:
+            if alias != name and (alias in tools or alias in found or alias == OUTPUT_TOOL):
+                other = found.get(alias, alias)
+                raise InvalidDefinition(
+                    f"{alias}, an alias of the tool {name} of agent {agent}, also means {other}:"
+                    " leave it to one of them",
+                    agent=agent,
+                    tool=name,
+                )
+            if alias != name:
+                found[alias] = name
+    return found
+
+
 def several(agent: str, what: str, given: Any) -> list[Any]:
     """Return what an agent has any number of."""
     if isinstance(given, str) or not isinstance(given, Iterable):

@@ -78,7 +78,8 @@ class RunTools(Action, frozen=True, kw_only=True):
 
     `contact` names the remote children, by their requests, whose servers are to be contacted now:
     all that is said to one can be said again, so nothing has to be recorded before. `awaits_key`:
-    there are more, which cannot begin before another call gives up their key.
+    there are more, which cannot begin before another call gives up their key. The calls in `gone`
+    fail: no worker has had their tool for too long.
     """
 
     is_effect: ClassVar[bool] = True
@@ -89,6 +90,7 @@ class RunTools(Action, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()
     contact: tuple[str, ...] = ()
     awaits_key: bool = False
+    gone: tuple[str, ...] = ()
 
 
 class GiveFeedback(Action, frozen=True, kw_only=True):
@@ -122,13 +124,23 @@ class CheckCompletion(Action, frozen=True, kw_only=True):
 
 
 class AskHuman(Action, frozen=True, kw_only=True):
-    """Put a call before a human, who has `timeout` milliseconds to answer (0: any time)."""
+    """Put a call before a human, who has `timeout` milliseconds to answer (0: any time).
+
+    `misfit` says why the arguments that were approved before cannot be run with.
+    """
 
     call_id: str
     kind: Literal["approval", "interrupted"]
     timeout: int = 0
     on_expiry: str = "deny"
     restricted: bool = False
+    misfit: str = ""
+
+
+class MissTools(Action, frozen=True, kw_only=True):
+    """Note that the code of today lacks the tools of these calls, which wait for other code."""
+
+    calls: tuple[str, ...]
 
 
 class Sleep(Action, frozen=True, kw_only=True):
@@ -150,11 +162,13 @@ class RefuseReply(Action, frozen=True, kw_only=True):
     """Ask anew instead of taking a reply, which its giver may not give or no call can run with.
 
     `decide` never returns it, because only the agent's code knows who may answer: the engine
-    puts it in the place of a `TakeReply`. `restricted`: only some people may answer.
+    puts it in the place of a `TakeReply`. `restricted`: only some people may answer. `misfit` as in
+    `AskHuman`.
     """
 
     reply: ArrivedReply
     restricted: bool
+    misfit: str = ""
 
 
 class TakeRelay(Action, frozen=True, kw_only=True):
@@ -266,6 +280,7 @@ AnyAction = (
     | GiveFeedback
     | CheckCompletion
     | AskHuman
+    | MissTools
     | Sleep
     | TakeReply
     | RefuseReply

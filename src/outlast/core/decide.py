@@ -23,6 +23,7 @@ from outlast.core.action import (
     FailSession,
     FailTurn,
     GiveFeedback,
+    MissTools,
     Park,
     RunTools,
     SettleDeliveries,
@@ -31,9 +32,11 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.code_wait import next_look, open_reply, without_tool
 from outlast.core.compaction import between_turns as change_view
 from outlast.core.compaction import compacts, is_due, put_view_first
 from outlast.core.lane import (
+    CODE,
     CUT,
     PROVIDER,
     RUNNING,
@@ -71,8 +74,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return stop(lane, lane.cancels[0])
     if lane.blocked and lane.turn:
         return FailTurn(turn=lane.turn.id, error=lane.blocked)
-    if lane.replies:
-        return TakeReply(reply=lane.replies[0])
+    if lane.replies and (reply := open_reply(lane, policy)):
+        return TakeReply(reply=reply)
     if lane.relays:
         return TakeRelay(relay=lane.relays[0])
     if lane.turn is None:
@@ -335,6 +338,8 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     start: list[Start] = []
     report: list[str] = []
     running: list[str] = []
+    vanished: list[str] = []
+    gone: list[str] = []
     are_done = True
     for call in turn.calls.values():
         if call.is_done:
@@ -345,7 +350,14 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             continue
         if call.lost >= policy.max_crashes:
             return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
-        match disposition(call, lane, policy, now):
+        needs: Disposition = disposition(call, lane, policy, now)
+        if policy.lacks(call.tool):
+            needs = without_tool(call, lane, now, can_go_on=needs != "wait")
+        match needs:
+            case "vanished":
+                vanished.append(call.call_id)
+            case "gone":
+                gone.append(call.call_id)
             case "approval" | "interrupted" as kind:
                 return ask_human(call, kind, policy)
             case "fail":
@@ -356,11 +368,14 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
                 start.append(begin(call, turn, policy.tool(call.tool), now))
     if are_done:
         return after_calls(lane, turn, policy, now)
+    if vanished:
+        return MissTools(calls=tuple(vanished))
     contact = due_contacts(turn, now) if turn.requests else ()
-    if start or report or running or contact:
+    if start or report or running or contact or gone:
         return RunTools(
             start=tuple(start),
             report=tuple(report),
+            gone=tuple(gone),
             running=tuple(running),
             contact=contact,
             until=wake_at(turn, now, ask_again_at(lane, turn, policy, now)),
@@ -369,7 +384,9 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     return Park(wait=waits(turn), requests=questions(turn), until=until)
 
 
-def ask_human(call: OpenCall, kind: Literal["approval", "interrupted"], policy: Policy) -> AskHuman:
+def ask_human(
+    call: OpenCall, kind: Literal["approval", "interrupted"], policy: Policy, misfit: str = ""
+) -> AskHuman:
     tool = policy.tool(call.tool)
     return AskHuman(
         call_id=call.call_id,
@@ -377,10 +394,13 @@ def ask_human(call: OpenCall, kind: Literal["approval", "interrupted"], policy: 
         timeout=tool.answer_timeout,
         on_expiry=tool.on_expiry,
         restricted=tool.restricted,
+        misfit=misfit,
     )
 
 
-Disposition = Literal["approval", "interrupted", "fail", "report", "start", "wait"]
+Disposition = Literal[
+    "approval", "interrupted", "fail", "report", "start", "wait", "vanished", "gone"
+]
 
 
 def disposition(call: OpenCall, lane: Lane, policy: Policy, now: int) -> Disposition:
@@ -501,6 +521,7 @@ def waits(turn: Turn) -> tuple[str, ...]:
         "children": any(q.kind == "child" for q in turn.requests.values()),
         "callback": any(q.kind == "callback" for q in turn.requests.values()),
         "timer": any(call.wakes_at for call in turn.calls.values()),
+        CODE: any(call.awaits_code for call in turn.calls.values()),
     }
     return tuple(name for name, is_awaited in found.items() if is_awaited)
 
@@ -519,6 +540,7 @@ def due_contacts(turn: Turn, now: int) -> tuple[str, ...]:
 def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     """Return the next instant at which something is due by itself, or `latest`."""
     due = [call.wakes_at for call in turn.calls.values() if call.wakes_at > now]
+    due += [next_look(call, now) for call in turn.calls.values() if call.awaits_code]
     for request in turn.requests.values():
         if request.due_at:
             due.append(request.due_at)

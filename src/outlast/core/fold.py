@@ -441,7 +441,12 @@ def tool_started(turn: Turn, e: r.ToolStarted) -> Turn:
         due_at=0,
         reconciles=0,
         failure=None,
+        vanished=0,
     )
+
+
+def tool_vanished(turn: Turn, e: r.ToolVanished) -> Turn:
+    return turn.with_call(e.call_id, vanished=e.since)
 
 
 def tool_step_recorded(turn: Turn, e: r.ToolStepRecorded) -> Turn:
@@ -599,6 +604,7 @@ TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {
     r.MessageCompleted: message_completed,
     r.ToolRequested: tool_requested,
     r.ToolStarted: tool_started,
+    r.ToolVanished: tool_vanished,
     r.ToolStepRecorded: tool_step_recorded,
     r.ToolWaiting: tool_waiting,
     r.ToolWoken: tool_woken,

@@ -39,10 +39,11 @@ def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:
         expires_above=e.expires_above,
         subagent=e.subagent,
         asked=e.prompt if e.name and not e.origin else "",
+        restricted=e.restricted,
     )
     turn = count_shown(turn, e.subagent)
     turn = replace(turn, requests={**turn.requests, e.request_id: request})
-    return turn if e.name or e.origin else turn.with_call(e.call_id, status="asked")
+    return turn if e.name or e.origin else turn.with_call(e.call_id, status="asked", vanished=0)
 
 
 def count_shown(turn: Turn, subagent: str) -> Turn:

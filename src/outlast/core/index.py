@@ -205,6 +205,7 @@ _NO_PROGRESS = frozenset(
         r.ContextOverflowed,
         r.FeedbackSkipped,
         r.ToolStarted,
+        r.ToolVanished,
         r.ToolProgress,
         r.ToolEmitted,
     }

@@ -24,7 +24,7 @@ from outlast.core.record import (
     UsageSum,
 )
 
-FOLD = 5
+FOLD = 6
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -50,7 +50,7 @@ Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed"
 OpenStatus = Literal["running", "queued", "waiting", "sleeping"]
 """Those of a lane in which something can be stopped."""
 Wait = Literal[
-    "request", "authorization", "children", "callback", "timer", "provider", "limit", "key"
+    "request", "authorization", "children", "callback", "timer", "provider", "limit", "key", "code"
 ]
 """The wait of a lane at rest within a turn."""
 
@@ -58,6 +58,8 @@ RUNNING: Final = "running"
 CUT: Final = "cut"
 PROVIDER: Final = "provider"
 """The wait of a lane whose model cannot be had."""
+CODE: Final = "code"
+"""The wait of a lane that needs code which the worker that looked last does not have."""
 UNSTORABLE = "unstorable"
 """Why a call's outcome is unknown: what it returned cannot be written down."""
 MISMATCH = "mismatch"
@@ -171,8 +173,8 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     asked for when it stopped; `unstable` counts how often in a row it was woken by such.
     `reconciles` is the attempt about which it was finding out when it stopped. `failure` is how the
     last attempt failed, after which another is due. `why` says more of the `reason` for which it
-    was cut off. `by` and `request` are the principal who allowed it and the request that was
-    answered.
+    was cut off. `approved_by` and `request` are the principal who allowed it and the request that
+    was answered. Since `vanished` the code that it met has had no such tool.
     """
 
     call_id: str
@@ -201,10 +203,16 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     request: str = ""
     succeeded: bool = False
     failure: Failure | None = None
+    vanished: int = 0
 
     @property
     def is_done(self) -> bool:
         return self.status == "done"
+
+    @property
+    def awaits_code(self) -> bool:
+        """Whether it waits for a worker whose code has its tool."""
+        return self.vanished > 0 and not self.is_done
 
     @property
     def wakes_at(self) -> int:
@@ -260,6 +268,7 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     behind another server has a `remote`; `subagent` is the request of such a child that asks this,
     or whose news this is the address for, and `tool` and `digest` are of its call that somebody is
     asked about here. `asked` is what the tool's own wait asks, as far as it goes with the answer.
+    A `restricted` one is not everybody's to answer: the tool's code says whose.
     """
 
     request_id: str
@@ -277,6 +286,7 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     subagent: str = ""
     remote: RemoteChild | None = None
     asked: str = ""
+    restricted: bool = False
 
     @property
     def due_at(self) -> int:

@@ -19,6 +19,7 @@ from outlast.core.action import (
     ExpireRequest,
     FailSession,
     FailTurn,
+    MissTools,
     Park,
     RefuseReply,
     RunTools,
@@ -97,7 +98,9 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case TakeReply():
             return take(lane, action.reply, action.dedupe)
         case RefuseReply():
-            return refuse(lane, action.reply, restricted=action.restricted)
+            return refuse(lane, action)
+        case MissTools():
+            return tools_missed(turn_of(lane), action, now)
         case TakeRelay():
             return pass_on(lane, action.relay)
         case ExpireRequest():
@@ -161,12 +164,29 @@ def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
         call = turn.calls[call_id]
         yield given_up(call)
         yield from close_opened(lane, call_id)
+    for call_id in action.gone:
+        call = turn.calls[call_id]
+        yield r.ToolFailed(call_id=call_id, attempt=call.attempt, error=tool_gone(call.tool))
+        yield from close_opened(lane, call_id)
     for start in action.start:
         for name in start.fired:
             yield r.TimerFired(call_id=start.call_id, name=name)
         if start.fired:
             yield r.ToolWoken(call_id=start.call_id, name=start.fired[0])
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
+
+
+def tools_missed(turn: Turn, action: MissTools, now: int) -> Iterator[AnyRecord]:
+    for call_id in action.calls:
+        yield r.ToolVanished(call_id=call_id, tool=turn.calls[call_id].tool, since=now)
+
+
+def tool_gone(tool: str) -> Failure:
+    return Failure(
+        "UNKNOWN_TOOL",
+        f"{tool} is no longer there: it was not run",
+        "go on without it, or with another tool",
+    )
 
 
 def turn_completes(turn: Turn, action: CompleteTurn) -> Iterator[AnyRecord]:
@@ -311,6 +331,8 @@ def answered(
     yield usage(lane, model, result)
     for wanted in result.wanted:
         repeats = lane.unknown.get(wanted.digest, "")
+        for digest in wanted.formerly:
+            repeats = repeats or lane.unknown.get(digest, "")
         if policy.tool(wanted.tool).readonly:
             repeats = ""  # whatever became of it, it did nothing
         granted = wanted.asks == "once" and is_granted(slices, wanted.digest)

@@ -56,6 +56,7 @@ class Policy(Struct, frozen=True, gc=False):
     one of the `checkers` refuses is sent back to the model `max_refusals` times. After a crash the
     model goes on in the conversation, or, by `resume`, from the lane's last milestone. A view that
     nears `most_tokens`, or has a result of more than `longest_result` bytes, is made shorter.
+    `tools` has every name by which the code knows a tool; None says nothing of them.
     """
 
     on_busy: OnBusy = "queue"
@@ -70,7 +71,7 @@ class Policy(Struct, frozen=True, gc=False):
     models: tuple[str, ...] = ()
     typed: bool = False
     at_once: int = 0
-    tools: Mapping[str, ToolPolicy] = {}
+    tools: Mapping[str, ToolPolicy] | None = None
     feedback: tuple[FeedbackTrigger, ...] = ()
     checkers: tuple[str, ...] = ()
     max_refusals: int = 3
@@ -80,7 +81,11 @@ class Policy(Struct, frozen=True, gc=False):
 
     def tool(self, name: str) -> ToolPolicy:
         """Return the tool's policy; a tool that is gone from the code is treated with care."""
-        return self.tools.get(name, UNKNOWN_TOOL)
+        return self.tools.get(name, UNKNOWN_TOOL) if self.tools else UNKNOWN_TOOL
+
+    def lacks(self, name: str) -> bool:
+        """Say whether the code of today has no tool of that name."""
+        return self.tools is not None and name not in self.tools
 
     def model(self, name: str) -> str:
         """Return the model to ask: the one of that name, or the first where the code has it not."""

@@ -681,6 +681,14 @@ class ToolStarted(Record, frozen=True, kw_only=True, tag="tool.started"):
     attempt: int
 
 
+class ToolVanished(Record, frozen=True, kw_only=True, tag="tool.vanished"):
+    """The code of a worker has no tool of the call's name: it waits for a worker that has."""
+
+    call_id: str
+    tool: str
+    since: int
+
+
 class ToolProgress(Record, frozen=True, kw_only=True, tag="tool.progress"):
     call_id: str
     attempt: int
@@ -1121,6 +1129,7 @@ AnyRecord = (
     | ContextChangeRefused
     | ToolRequested
     | ToolStarted
+    | ToolVanished
     | ToolProgress
     | ToolStepRecorded
     | ToolEmitted

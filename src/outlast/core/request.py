@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.action import AskHuman
+from outlast.core.action import AskHuman, RefuseReply
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import args_digest, request_name
@@ -40,8 +40,11 @@ def ask(lane: Lane, action: AskHuman, now: int) -> AnyRecord:
         return r.ToolDenied(
             call_id=call.call_id, reason="it needs approval and nobody can be asked here"
         )
-    name = f"{action.kind}#{call.attempt}"
-    request_id = request_name(lane.session, call.call_id, name)
+    # One that was approved already is asked about anew: its question has a name of its own.
+    is_again = call.status == "approved"
+    about = call.request if is_again else call.call_id
+    name = "again" if is_again else f"{action.kind}#{call.attempt}"
+    request_id = request_name(lane.session, about, name)
     return question(lane, call, action, request_id, now + action.timeout if action.timeout else 0)
 
 
@@ -51,7 +54,7 @@ def question(
     return r.RequestOpened(
         request_id=request_id,
         kind=action.kind,
-        prompt=prompt(call, action.kind),
+        prompt=f"{prompt(call, action.kind)} {action.misfit}".rstrip(),
         options=APPROVAL if action.kind == "approval" else AFTER_INTERRUPTION,
         allow_freeform=action.kind == "interrupted",
         call_id=call.call_id,
@@ -200,15 +203,17 @@ def take(
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
 
 
-def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[AnyRecord]:
+def refuse(lane: Lane, action: RefuseReply) -> Iterator[AnyRecord]:
     """Ask anew: the answer has closed its request for others, and it must not be taken."""
     assert lane.turn is not None
+    reply = action.reply
     request = lane.turn.requests[reply.request_id]
     again = AskHuman(
         call_id=request.call_id,
         kind=request.kind,  # type: ignore[arg-type]
         on_expiry=request.on_expiry,
-        restricted=restricted,
+        restricted=action.restricted,
+        misfit=action.misfit,
     )
     name = request_name(lane.session, request.request_id, "again")
     yield r.RequestResolved(
@@ -217,6 +222,17 @@ def refuse(lane: Lane, reply: ArrivedReply, *, restricted: bool) -> Iterator[Any
     call = lane.turn.calls[request.call_id]
     yield question(lane, call, again, name, request.expires_at)
     yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="refused")
+
+
+def allowed_call(lane: Lane, reply: ArrivedReply) -> OpenCall | None:
+    """Return a call that an answer lets run, with the arguments that it would run with."""
+    request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+    if lane.turn is None or request is None or not request.is_question:
+        return None
+    if request.origin or request.name or reply.option not in ("approve", "rerun"):
+        return None
+    call = lane.turn.calls[request.call_id]
+    return replace(call, args=reply.args) if reply.args else call
 
 
 def changed_call(lane: Lane, reply: ArrivedReply) -> OpenCall | None:

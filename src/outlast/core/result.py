@@ -51,7 +51,8 @@ class RequestedCall(Struct, frozen=True, gc=False):
     """A tool call that the model asked for, looked at: is it valid, does it need approval?
 
     `decision` is what the hook `decided_by` said to it: then `changed` are its arguments, or it
-    is `denied` for a reason. `policy` is the rule that refuses it, for the same.
+    is `denied` for a reason. `policy` is the rule that refuses it, for the same. `formerly` are the
+    digests that it would have under names that its tool had before.
     """
 
     call_id: str
@@ -66,6 +67,7 @@ class RequestedCall(Struct, frozen=True, gc=False):
     changed: str = ""
     denied: str = ""
     policy: str = ""
+    formerly: tuple[str, ...] = ()
 
 
 class Answered(Struct, frozen=True, gc=False):

@@ -222,7 +222,11 @@ class Executor(Protocol):
         ...
 
     async def may_answer(self, lane: Lane, reply: ArrivedReply) -> bool:
-        """Say whether a reply is its giver's to give, and its call can be run with it."""
+        """Say whether a reply is its giver's to give."""
+        ...
+
+    def misfit(self, call: OpenCall) -> str:
+        """Say why a call cannot be run with its arguments; empty if it can."""
         ...
 
     def cut_off(self, lane: Lane) -> ModelFailed:

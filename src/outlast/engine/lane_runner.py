@@ -32,6 +32,7 @@ from outlast.core.action import (
     FailSession,
     FailTurn,
     GiveFeedback,
+    MissTools,
     RefuseReply,
     RunTools,
     SettleDeliveries,
@@ -46,6 +47,7 @@ from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
 from outlast.core.message import storable
 from outlast.core.outcome import is_tried_soon, opening, outcome
 from outlast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
+from outlast.core.request import allowed_call
 from outlast.core.result import (
     Answered,
     ChildContact,
@@ -245,11 +247,16 @@ class LaneRunner:
         The handle's check tells the caller at once; this one is what guards the call.
         """
         reply, lane = action.reply, self.lane.folds.state
-        if await self._executor.may_answer(lane, reply):
+        call = allowed_call(lane, reply)
+        misfit = self._executor.misfit(call) if call else ""
+        if not misfit and await self._executor.may_answer(lane, reply):
             return self._gate.with_new_key(action)
+        if call and misfit:
+            log.warning("a call does not fit its tool; it is asked anew", extra={"tool": call.tool})
         assert lane.turn is not None
         tool = lane.turn.calls[lane.turn.requests[reply.request_id].call_id].tool
-        return RefuseReply(reply=reply, restricted=self._policy.tool(tool).restricted)
+        restricted = self._policy.tool(tool).restricted
+        return RefuseReply(reply=reply, restricted=restricted, misfit=misfit)
 
     async def _open(self, action: AnyAction) -> bool:
         """Record what is about to be done; return False if an arrival calls for something else."""
@@ -261,6 +268,9 @@ class LaneRunner:
             if arrivals != lane.folds.arrivals:  # another lane may have ended it
                 return False
             lane.report(end)  # to the parent, in the commit that ends this session
+        if isinstance(action, MissTools):
+            facts = {"calls": action.calls}
+            log.warning("calls wait for a worker whose code has their tools", extra=facts)
         if isinstance(action, CallModel) and action.restarts:
             action = await self._with_restart(action)
             if arrivals != lane.folds.arrivals:

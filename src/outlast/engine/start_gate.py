@@ -16,6 +16,7 @@ from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.action import (
     AnyAction,
+    AskHuman,
     CallModel,
     CancelTurn,
     CompactContext,
@@ -31,6 +32,7 @@ from outlast.core.action import (
 )
 from outlast.core.breaker import LONGEST_PAUSE
 from outlast.core.decide import (
+    ask_human,
     earliest,
     rest_for,
     rest_for_provider,
@@ -89,6 +91,8 @@ class StartGate:
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if the state is another by now."""
         found: AnyAction | None = action
+        if isinstance(action, RunTools) and (again := self._ask_again(action)):
+            return again
         if isinstance(action, RunTools) and takes_key(action):
             found = await self._without_duplicates(action)
         if self._slots:
@@ -103,6 +107,22 @@ class StartGate:
         if permitted is not found:
             self._leave_slots_of_unpermitted(permitted)
         return permitted
+
+    # Calls that were approved, and do not fit the code of today
+
+    def _ask_again(self, action: RunTools) -> AskHuman | None:
+        """Ask a human again whose approval no call can be run with: it must not be spent on that.
+
+        It was given before a deployment changed the tool's arguments.
+        """
+        for begin in action.start:
+            call = self._call(begin.call_id)
+            if call.status == "approved" and (misfit := self._executor.misfit(call)):
+                policy = self._executor.policy
+                return ask_human(
+                    call, "interrupted" if call.attempt else "approval", policy, misfit
+                )
+        return None
 
     # Lanes that must not go on
 

@@ -63,9 +63,14 @@ async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: s
         )
 
 
-def checked_args(tool: Tool | None, asked: r.RequestOpened, args: Mapping[str, Any] | None) -> str:
+def checked_args(
+    tool: Tool | None, asked: r.RequestOpened, args: Mapping[str, Any] | None, option: str | None
+) -> str:
     """Return the arguments that a call was approved with, if its tool takes them."""
     if args is None:
+        allows = option in ("approve", "rerun")
+        if allows and tool and (misfit := tool.misfit(asked.tool, asked.args)):
+            raise InvalidAnswer(misfit, request=asked.request_id)
         return ""
     try:
         text = check_text("what the arguments come to", to_json(args, OF_AN_ANSWER))

@@ -229,14 +229,14 @@ class Session(Generic[Out]):
             request_id=request_id,
             option=option or "",
             text=text or "",
-            args=checked_args(tool, asked, args),
+            args=checked_args(tool, asked, args, option),
             principal=principal,
         )
         return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
 
     def _tool_of(self, info: SessionInfo, asked: r.RequestOpened) -> Tool | None:
         agent = self._agents.get(asked.agent or info.agent)
-        return agent.tools.get(asked.tool) if agent and asked.kind != "question" else None
+        return agent.find_tool(asked.tool) if agent and asked.kind != "question" else None
 
     async def cancel(
         self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, principal: str = ""

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from outlast.core.breaker import is_line
-from outlast.core.instant import date_of, rfc3339
-from outlast.core.lane import PROVIDER, Lane
+from outlast.core.instant import date_of, date_or_none, rfc3339
+from outlast.core.lane import CODE, PROVIDER, Lane
 from outlast.core.record import Failure
 from outlast.core.visible import visible_line
 from outlast.log.breaker import list_breakers
@@ -25,6 +25,7 @@ log = get_logger("outlast.session")
 
 WaitKind = Literal[
     "provider",
+    "code",
     "request",
     "authorization",
     "limit",
@@ -40,6 +41,7 @@ KINDS: tuple[WaitKind, ...] = get_args(WaitKind)
 """Of several waits the first is told: those that people can end, then those that end alone."""
 
 CHILDREN = "children"
+CODE_HINT = "start a worker whose code has it, or give its successor an alias: @tool(aliases=[…])"
 MOST_LANES = 100
 MOST_CHILDREN = 100
 DEEPEST = 5
@@ -53,7 +55,8 @@ class WaitingFor(Struct, frozen=True, kw_only=True, gc=False):
     """The wait of a session: its own, or that of a child which it waits for.
 
     `session_id`, `agent` and `lane` say whose. `since` is when it began; for a provider that is its
-    first failure, and `error` its last, with a `hint` of what to mend. `next_try_at` is when the
+    first failure, and `error` its last, with a `hint` of what to mend; for `code` it names the tool
+    that no worker has had. `next_try_at` is when the
     provider is asked again, by this session or by one before it in line, or when a wait goes on by
     itself; None: that is under way, or something has to come first. `blocked`: it does not pass by
     itself, somebody has to mend it.
@@ -125,9 +128,29 @@ def lane_waits(info: SessionInfo, lane: LaneInfo, state: Lane) -> list[WaitingFo
     since = date_of(state.turn.since)
     return [
         wait_of(kind, info, lane, since=since, next_try_at=lane.ready_at)
+        if kind != CODE
+        else code_wait(info, lane, state)
         for kind in KINDS
         if kind in state.waiting
     ]
+
+
+def code_wait(info: SessionInfo, lane: LaneInfo, state: Lane) -> WaitingFor:
+    """Return a lane's wait for a worker whose code has the tools of its calls."""
+    calls = state.turn.calls.values() if state.turn else ()
+    vanished = [call for call in calls if call.awaits_code]
+    names = ", ".join(dict.fromkeys(call.tool for call in vanished))
+    since = min((call.vanished for call in vanished), default=0)
+    error = Failure("UNKNOWN_TOOL", f"no worker that looked has {names}", CODE_HINT)
+    return wait_of(
+        CODE,
+        info,
+        lane,
+        since=date_or_none(since),
+        next_try_at=lane.ready_at,
+        error=error,
+        blocked=True,
+    )
 
 
 async def provider_wait(
@@ -291,6 +314,7 @@ def sentence(wait: WaitingFor, session_id: str = "") -> str:
 
 WORDS: dict[WaitKind, str] = {
     "provider": "its provider",
+    "code": "a worker whose code has its tool",
     "request": "an answer to what it has asked",
     "authorization": "somebody to sign in",
     "limit": "a place under a limit",
@@ -311,7 +335,7 @@ def in_words(wait: WaitingFor) -> str:
     if wait.error:
         text += f": {wait.error.code}: {wait.error.message}"
     if wait.next_try_at:
-        verb = "it is tried again at" if wait.kind == PROVIDER else "until"
+        verb = "it is tried again at" if wait.kind in (PROVIDER, CODE) else "until"
         text += f"; {verb} {rfc3339(wait.next_try_at)}"
     elif wait.kind == PROVIDER:
         text += "; it is tried again soon"

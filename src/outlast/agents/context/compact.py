@@ -135,7 +135,7 @@ async def cut(
 
 def resources_read(agent: Agent[Any, Any], call: ToolCall) -> frozenset[str]:
     """Return what a call has read, where its tool says so."""
-    tool = agent.tools.get(call.tool)
+    tool = agent.find_tool(call.tool)
     if tool is None or not tool.has_resources:
         return frozenset()
     try:

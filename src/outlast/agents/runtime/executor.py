@@ -147,11 +147,11 @@ class AgentExecutor:
             return away
 
     def tool_timeouts(self, tool: str) -> CallTimeouts:
-        known = self._agent.tools.get(tool)
+        known = self._agent.find_tool(tool)
         return CallTimeouts(known.timeout) if known else A_MINUTE
 
     def bounds_of_tool(self, call: OpenCall, lane: Lane) -> tuple[Bound, ...]:
-        tool = self._agent.tools.get(call.tool)
+        tool = self._agent.find_tool(call.tool)
         if tool is None or (tool.mutex is None and tool.limit is None):
             return ()
         try:
@@ -160,14 +160,14 @@ class AgentExecutor:
             return ()
 
     def key_of_tool(self, call: OpenCall, lane: Lane) -> IdempotencyKey | None:
-        tool = self._agent.tools.get(call.tool)
+        tool = self._agent.find_tool(call.tool)
         try:
             return dedupe_of(tool, tool.arguments.parse(call.args), lane) if tool else None
         except Exception:  # noqa: BLE001 - running it says what is wrong with its arguments or key
             return None
 
     def note_of_tool(self, call: OpenCall, lane: Lane, slices: Slices) -> StateChanged | None:
-        tool = self._agent.tools.get(call.tool)
+        tool = self._agent.find_tool(call.tool)
         if tool is None or self._agent.rules.is_empty:
             return None
         try:
@@ -179,7 +179,7 @@ class AgentExecutor:
     def slot_for(
         self, call: OpenCall, start: Start, tenant: str, tell: Callable[[], None]
     ) -> CallSlot | None:
-        tool = self._agent.tools.get(call.tool)
+        tool = self._agent.find_tool(call.tool)
         return self._threads.place(tell, tenant) if tool and needs_thread(tool, start) else None
 
     async def may_answer(self, lane: Lane, reply: ArrivedReply) -> bool:
@@ -187,9 +187,6 @@ class AgentExecutor:
         tool = self._tool_asked_about(lane, reply)
         if tool is None:
             return True
-        if reply.args and (misfit := misfit_of(tool, reply.args)):
-            log.warning("edited arguments do not fit; it is asked anew", extra={"why": misfit})
-            return False
         try:
             async with asyncio.timeout(LONGEST_DECISION):
                 return await tool.may_be_approved_by(reply.principal, requesters(lane))
@@ -197,12 +194,16 @@ class AgentExecutor:
             log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
             return False
 
+    def misfit(self, call: OpenCall) -> str:
+        tool = self._agent.find_tool(call.tool)
+        return tool.misfit(call.tool, call.args) if tool else ""
+
     def _tool_asked_about(self, lane: Lane, reply: ArrivedReply) -> Tool | None:
         """Return the tool whose call waits for this answer to run; other waits have no tool."""
         request = lane.turn.requests.get(reply.request_id) if lane.turn else None
         if not (lane.turn and request and request.is_question) or request.name or request.origin:
             return None
-        return self._agent.tools.get(lane.turn.calls[request.call_id].tool)
+        return self._agent.find_tool(lane.turn.calls[request.call_id].tool)
 
     # The context
 
@@ -237,12 +238,3 @@ def needs_thread(tool: Tool, start: Start) -> bool:
     """Say whether a run of a tool calls a function that is not async."""
     reconcile = tool.on_interrupt if start.reconciles else None
     return not tool.is_async or (callable(reconcile) and not inspect.iscoroutinefunction(reconcile))
-
-
-def misfit_of(tool: Tool, args: str) -> str:
-    """Return why a tool cannot be called with these arguments, if it cannot."""
-    try:
-        tool.arguments.parse(args)
-    except Exception as error:  # noqa: BLE001 - the arguments', or the user's own validators'
-        return str(error)
-    return ""

@@ -335,6 +335,8 @@ class ModelCaller:
                 check_output(part.args, self._agent)
                 return replace(seen, output=True)
             tool = self._agent.tools.get(part.tool)
+            if now := self._agent.aliases.get(part.tool):
+                raise Retry(f"there is no tool named {part.tool} any more: it is {now} now")
             if tool is None:
                 names = ", ".join(each for each in self._agent.tools if each not in hidden)
                 names = names or "none"
@@ -348,7 +350,12 @@ class ModelCaller:
             tool.bounds(args, lane.tenant)
             if tool.has_resources:
                 tool.reads(args), tool.writes(args)  # what they raise is a refusal, too
-            return replace(seen, asks=tool.asks(args), dedupe=dedupe_of(tool, args, lane))
+            return replace(
+                seen,
+                asks=tool.asks(args),
+                dedupe=dedupe_of(tool, args, lane),
+                formerly=tuple(args_digest(alias, part.args) for alias in tool.aliases),
+            )
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
 

@@ -120,7 +120,7 @@ def own_key(tool: Tool, args: dict[str, Any]) -> str:
             " number that two calls share only if they are the same",
             tool=tool.name,
         )
-    return f"{tool.name}:{storable_key(str(key))}"
+    return f"{tool.first_name}:{storable_key(str(key))}"
 
 
 class LazyTransaction:
@@ -199,7 +199,7 @@ class ToolRunner:
         self._has_rules = not agent.rules.is_empty
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
-        tool = self._agent.tools.get(call.tool)
+        tool = self._agent.find_tool(call.tool)
         if tool is None:
             return Raised(call.call_id, Failure("UNKNOWN_TOOL", f"{call.tool} is no longer there"))
         lane, slices = journal.lane, journal.slices

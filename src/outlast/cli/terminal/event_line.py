@@ -116,6 +116,7 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "context.rewound": lambda d: f"to {d['to']}",
     "compaction.completed": lambda d: f"from {d['before']:,} to {d['tokens']:,} tokens",
     "tool.requested": lambda d: call_text(d["tool"], d["args"]),
+    "tool.vanished": lambda d: f"{d['tool']}: waits for code that has it",
     "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
     "tool.failed": lambda d: failure_text(d["error"]),
     "request.opened": requested,

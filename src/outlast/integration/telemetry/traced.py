@@ -86,6 +86,7 @@ class TracedExecutor:
         self.key_of_tool = executor.key_of_tool
         self.slot_for = executor.slot_for
         self.may_answer = executor.may_answer
+        self.misfit = executor.misfit
         self.contact_child = executor.contact_child
         self.note_of_tool = executor.note_of_tool
         self.change_state = executor.change_state

@@ -30,6 +30,7 @@ CauseKind = Literal[
     "milestone",
     "permit",
     "key",
+    "code",
     "queue",
     "message",
     "failure",

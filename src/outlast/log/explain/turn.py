@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.core import record as r
 from outlast.core.breaker import is_line
+from outlast.core.code_wait import CODE_PATIENCE, is_wanted
 from outlast.core.instant import date_of, date_or_none
 from outlast.core.lane import ModelCall, OpenCall, OpenRequest, Outage, Turn
 from outlast.core.unstable_wait import past_wait
@@ -277,6 +278,14 @@ def the_call(
             attempt=call.attempt,
         )
 
+    if call.awaits_code:
+        yield link(
+            "code",
+            f"was not in the code of the worker that looked last: start one whose code has it, or"
+            f' give its successor @tool(aliases=["{call.tool}"])',
+            date_of(call.vanished),
+            None if is_wanted(call) else date_of(call.vanished + CODE_PATIENCE),
+        )
     match call.status:
         case "running":
             started = {"call_id": call.call_id, "attempt": call.attempt}

@@ -135,7 +135,8 @@ def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
     """Name the deliveries that a lane could go on with at once, resting for what it says."""
     unsettled = [delivery.delivery_id for delivery in lane.unsettled]
     cancels = [cancel.delivery_id for cancel in lane.cancels]
-    replies = [reply.delivery_id for reply in lane.replies]
+    # Where the code of a tool is not there, nobody can say who may answer for it.
+    replies = [] if "code" in wait else [reply.delivery_id for reply in lane.replies]
     changes = [change.delivery_id for change in lane.changes]
     queue = [] if lane.turn or "limit" in wait else [queued.delivery_id for queued in lane.queue]
     return [*unsettled, *cancels, *replies, *changes, *queue]
@@ -383,6 +384,7 @@ RULES: dict[type, Rule] = {
     r.UsageRecorded: usage_is_recorded,
     r.ToolRequested: tool_is_requested,
     r.ToolStarted: tool_starts,
+    r.ToolVanished: names_call,
     r.ToolProgress: names_attempt,
     r.ToolStepRecorded: names_call,
     r.ToolEmitted: names_call,
