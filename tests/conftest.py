@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from outlast.testing.clock import ManualClock
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
+from memory_directory import use_memory_directory
 from patient_loop import PatientLoop
 from postgres_server import drop_schema, empty_schema, shared_server
 
@@ -28,6 +30,14 @@ settings.load_profile("outlast")
 # they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+use_memory_directory()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of every garbage collection of the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

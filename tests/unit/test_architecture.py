@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -120,7 +121,7 @@ class Module:
         """The top-level module or package that it belongs to."""
         return PurePosixPath(self.path.parts[0]).stem
 
-    @property
+    @cached_property
     def names(self) -> dict[str, str]:
         """What each imported name stands for, written out in full."""
         names = {}
@@ -130,8 +131,13 @@ class Module:
             names[local] = local if binds_root else target
         return names
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """The whole tree; every rule walks it."""
+        return list(ast.walk(self.tree))
+
     def imports(self, within: ast.AST) -> Iterator[tuple[ast.stmt, ast.alias, str]]:
-        for node in ast.walk(within):
+        for node in self.nodes if within is self.tree else ast.walk(within):
             if isinstance(node, ast.Import):
                 yield from ((node, alias, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -193,7 +199,7 @@ def asks_the_clock(module: Module) -> Iterator[Offence]:
         if target.partition(".")[0] in CHANCE:
             yield node.lineno, f"{target} belongs to clock.py"
     names = module.names
-    for found in ast.walk(module.tree):
+    for found in module.nodes:
         name = module.full_name(found, names)
         if isinstance(found, ast.expr) and name in READS_OF_CLOCK_OR_CHANCE:
             yield found.lineno, f"{name} belongs to clock.py"
@@ -210,7 +216,7 @@ def imports_in_the_open(module: Module) -> Iterator[Offence]:
         return any(file in files and is_within(target, late) for file, late in LATE_IMPORTS)
 
     names = module.names
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for statement, _, target in module.imports(node):
                 if not may_wait(target):
@@ -228,8 +234,8 @@ def pickles_nothing(module: Module) -> Iterator[Offence]:
 
 
 def keeps_sql_in_files(module: Module) -> Iterator[Offence]:
-    docstrings = {node.value for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(module.tree):
+    docstrings = {node.value for node in module.nodes if isinstance(node, ast.Expr)}
+    for node in module.nodes:
         if node not in docstrings and (found := SQL.search(text_of(node))):
             yield getattr(node, "lineno", 0), f"SQL belongs in a file: {found.group().strip()}"
 
@@ -246,13 +252,28 @@ def is_no_drawer(module: Module) -> Iterator[Offence]:
         yield 1, f"{drawers.pop()} says nothing about what it owns"
 
 
+@cache
+def modules(package: Path) -> list[Module]:
+    """Read a package once for all rules."""
+    return [
+        Module(PurePosixPath(file.relative_to(package)), ast.parse(file.read_text("utf-8")))
+        for file in sorted(package.rglob("*.py"))
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_modules() -> Iterator[None]:
+    """Syntax trees are large: they end with the tests that read them."""
+    yield
+    modules.cache_clear()
+
+
 def offences(rule: Rule, package: Path) -> list[str]:
-    found = []
-    for file in sorted(package.rglob("*.py")):
-        path = PurePosixPath(file.relative_to(package))
-        module = Module(path, ast.parse(file.read_text("utf-8")))
-        found += [f"{path}:{line}: {wrong}" for line, wrong in rule(module)]
-    return found
+    return [
+        f"{module.path}:{line}: {wrong}"
+        for module in modules(package)
+        for line, wrong in rule(module)
+    ]
 
 
 def test_there_is_source_to_hold_the_rules_against() -> None:

@@ -22,7 +22,11 @@ from outlast.core.visible import (
 from outlast.errors import InvalidName
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-EVERYTHING = "".join(map(chr, range(sys.maxunicode + 1)))
+UNASSIGNED = ("Cn", "Co")
+# Three of four code points are unassigned or for private use: nobody knows what they look like.
+EVERYTHING = "".join(
+    char for char in map(chr, range(sys.maxunicode + 1)) if category(char) not in UNASSIGNED
+)
 UNSEEN = [char for char in EVERYTHING if category(char) in HIDDEN]
 # "Default ignorable" in Unicode's tables and of other categories, and the blank of Braille.
 IGNORABLE = [

@@ -10,6 +10,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,19 @@ def words(name: str) -> list[str]:
     return [word.lower() for word in WORD.findall(name)]
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text()))
+        for path in sorted(SOURCE.rglob("*.py"))
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_modules() -> Iterator[None]:
+    """Syntax trees are large: they end with the tests that read them."""
+    yield
+    modules.cache_clear()
 
 
 def defined(tree: ast.Module) -> Iterator[str]:

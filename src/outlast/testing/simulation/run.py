@@ -87,13 +87,16 @@ def digest_of(evidence: SimulationEvidence) -> str:
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Have nothing happen at the whim of the garbage collector, which need not look at the rest."""
-    was_on = gc.isenabled()
+    was_on, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
+    if was_frozen:
+        gc.collect()  # what stays frozen for good must not be what the last simulation has left
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
         if was_on:
             gc.enable()
 
