@@ -32,6 +32,9 @@ class FlakyProvider:
     def __init__(self, kind: str = "transient", retry_after: int = 0) -> None:
         self.is_away = True
         self.asked = 0
+        self.fail_as(kind, retry_after)
+
+    def fail_as(self, kind: str, retry_after: int = 0) -> None:
         self._error = ScriptedError(kind, "overloaded", retry_after)
 
     def reply(self, request: ModelRequest) -> ScriptedReply:
@@ -438,6 +441,26 @@ async def test_explain_says_whose_turn_it_is_to_ask() -> None:
                 "this session is the next to ask it",
             )
         ]
+
+
+async def test_an_outage_that_somebody_has_to_mend_by_now_is_told_once_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    provider = FlakyProvider()
+    async with at_standstill(agent(provider.reply, model_options=ONE_TRY)) as (app, clock):
+        sessions = await start_waiting(app, 3)
+        for kind in ("transient", "blocked", "blocked", "transient"):
+            provider.fail_as(kind)
+            [open_now] = await list_breakers(app.store)
+            clock.set(open_now.next_at)
+            await until_true(partial(probed, app, open_now.probes + 1))
+        provider.is_away = False
+        clock.advance(60_000)
+        await all_answered(app, sessions)
+
+    told = [each.message for each in caplog.records if "cannot be had" in each.message]
+    assert ["is probed until it answers" in each for each in told] == [True, False]
+    assert "has to be mended by somebody" in told[1]
 
 
 @pytest.mark.usefixtures("slow")

@@ -215,7 +215,8 @@ class ProviderBreakers:
             if before is None and not (opens or parks):
                 return None
             if await self._write(known, changed):
-                if before is None:
+                # An outage that somebody has to mend by now is news.
+                if before is None or changed.blocked > before.blocked:
                     warn(changed)
                 return changed
             known = await self._read(provider)
@@ -298,7 +299,7 @@ class ProviderBreakers:
 
 
 def warn(breaker: Breaker) -> None:
-    """Tell the operator, once in the fleet, what cannot be had and who has to mend it."""
+    """Tell the operator what cannot be had and who has to mend it: one worker of the fleet does."""
     provider, error = breaker.provider, breaker.error
     what = "has to be mended by somebody" if breaker.blocked else "is probed until it answers"
     log.warning(
