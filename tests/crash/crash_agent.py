@@ -24,7 +24,7 @@ ANSWER = "The trip is booked, the parcel is on its way and the money was given b
 SHORT_ANSWER = "Paid and noted, as you wished."
 SPEECH = " ".join(f"word{number}" for number in range(60))
 THANKS = "You are welcome."
-MAX_DEATHS = 4
+MAX_DEATHS = 3
 BUSY = ScriptedError("transient", "the provider is busy", retry_after=20)
 REJECTED = ScriptedError("blocked", "the key is wrong", retry_after=20)
 

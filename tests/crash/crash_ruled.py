@@ -16,7 +16,7 @@ from outlast.rules import Every, SequentialDependency, TurnContext, completion, 
 from outlast.state import reducer, slice_type
 from outlast.testing import calls, say
 
-MAX_DEATHS = 4
+MAX_DEATHS = 3
 
 
 @slice_type("crash.weight")

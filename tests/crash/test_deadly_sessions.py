@@ -6,17 +6,19 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
+import psycopg
 from crash_agent import MAX_DEATHS
-from crash_process import DEADLINE, Zygote
+from crash_process import DEADLINE
 from crash_ruled import Weighed, Weight
 from crash_run import Scene
+from psycopg.sql import SQL, Identifier
 
 from outlast import Session
 from outlast.core.message import MAX_MESSAGE
 from outlast.log.verify import verify
+from outlast.stores.postgres.url import read_url
 
 MIB = 1024 * 1024
 LARGE = "0123456789abcdef" * MIB
@@ -27,7 +29,7 @@ LARGE = "0123456789abcdef" * MIB
 async def replaced_workers(scene: Scene, **order: Any) -> AsyncIterator[list[int]]:
     """Have one worker after the other, each started when the one before is gone.
 
-    Pauses of lanes are over at once: the clock jumps past them.
+    Pauses of lanes are over at once.
     """
     exits: list[int] = []
 
@@ -35,7 +37,7 @@ async def replaced_workers(scene: Scene, **order: Any) -> AsyncIterator[list[int
         while True:
             exits.append(await (await scene.worker(**order)).until_exit())
 
-    tasks = [asyncio.create_task(work()), asyncio.create_task(jump(scene))]
+    tasks = [asyncio.create_task(work()), asyncio.create_task(end_pauses(scene))]
     try:
         yield exits
     finally:
@@ -46,8 +48,15 @@ async def replaced_workers(scene: Scene, **order: Any) -> AsyncIterator[list[int
             process.signal(signal.SIGKILL)
 
 
-async def jump(scene: Scene) -> None:
-    """Move the clock past the pause of every lane, for as long as there is one."""
+async def end_pauses(scene: Scene) -> None:
+    """End the pause of every lane, for as long as there is one."""
+    if scene.url:
+        await end_pauses_on_postgres(scene.url)
+    else:
+        await jump_past_pauses(scene)
+
+
+async def jump_past_pauses(scene: Scene) -> None:
     async with scene.open() as app:
         while True:
             lanes = await app.store.listing.lanes()
@@ -57,6 +66,18 @@ async def jump(scene: Scene) -> None:
             ]
             if any(at > now for at in until):
                 scene.clock.jump_to(max(until) + 1)
+            await asyncio.sleep(0.05)
+
+
+async def end_pauses_on_postgres(url: str) -> None:
+    """Do the same where the server's clock alone counts: move what it is compared with."""
+    place = read_url(url)
+    over = SQL("UPDATE {} SET claimable_at = 1 WHERE claimable_at > 1").format(
+        Identifier(place.schema, "lanes")
+    )
+    async with await psycopg.AsyncConnection.connect(place.direct, autocommit=True) as connection:
+        while True:
+            await connection.execute(over)
             await asyncio.sleep(0.05)
 
 
@@ -77,9 +98,8 @@ async def test_a_readonly_tool_that_takes_its_worker_down_costs_one_more_answer_
 
 
 async def test_a_checker_that_takes_its_worker_down_costs_a_few_of_them_and_one_answer(
-    zygote: Zygote, tmp_path: Path
+    scene: Scene,
 ) -> None:
-    scene = Scene(tmp_path, zygote)
     async with scene.open() as app, asyncio.timeout(DEADLINE), replaced_workers(scene) as exits:
         session: Session[Any] = await app.start("deadly_rule", "Go!")
         result = await session.wait()
@@ -94,10 +114,9 @@ async def test_a_checker_that_takes_its_worker_down_costs_a_few_of_them_and_one_
 
 
 async def test_a_session_too_large_for_its_workers_costs_a_few_of_them_and_fails(
-    zygote: Zygote, tmp_path: Path
+    scene: Scene,
 ) -> None:
     assert len(LARGE) < MAX_MESSAGE
-    scene = Scene(tmp_path, zygote)
     async with scene.open() as app, asyncio.timeout(DEADLINE):
         session: Session[Any] = await app.start("reader", LARGE)
         for _ in range(2):
@@ -117,9 +136,8 @@ async def test_a_session_too_large_for_its_workers_costs_a_few_of_them_and_fails
 
 
 async def test_a_change_of_state_that_takes_its_worker_down_costs_a_few_of_them_and_is_refused(
-    zygote: Zygote, tmp_path: Path
+    scene: Scene,
 ) -> None:
-    scene = Scene(tmp_path, zygote)
     async with scene.open() as app, asyncio.timeout(DEADLINE), replaced_workers(scene) as exits:
         session: Session[Any] = await app.start("reader", "Read!")
         assert (await session.wait()).output == "I have read it."
