@@ -16,13 +16,19 @@ ROOT = Path(__file__).parents[1]
 class WorkerProcess:
     """A process of `benchmarks.worker`. Entered, it has imported all; left, it is killed.
 
-    With `kill_at` it dies by SIGKILL at that step of a stepper.
+    With `kill_at` it dies by SIGKILL at that step of a stepper. `lane_cache` counts MiB.
     """
 
     def __init__(
-        self, url: str, *, steps: int = STEPS, concurrency: int = 200, kill_at: int = 0
+        self,
+        url: str,
+        *,
+        steps: int = STEPS,
+        concurrency: int = 200,
+        kill_at: int = 0,
+        lane_cache: float = 64.0,
     ) -> None:
-        numbers = map(str, (steps, concurrency, kill_at))
+        numbers = map(str, (steps, concurrency, kill_at, int(lane_cache * 2**20)))
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-m", "benchmarks.worker", url, *numbers],
             cwd=ROOT,

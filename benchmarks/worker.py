@@ -16,7 +16,7 @@ from benchmarks.work import boss, stepper
 from outlast import Outlast, WorkerSettings
 
 
-async def serve(url: str, steps: int, concurrency: int, kill_at: int) -> None:
+async def serve(url: str, steps: int, concurrency: int, kill_at: int, lane_cache: int) -> None:
     def die_at(step: int) -> None:
         if step == kill_at > 0:
             print("killed", time.time(), flush=True)
@@ -24,7 +24,7 @@ async def serve(url: str, steps: int, concurrency: int, kill_at: int) -> None:
 
     print("imported", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    settings = WorkerSettings(concurrency=concurrency)
+    settings = WorkerSettings(concurrency=concurrency, lane_cache=lane_cache)
     agents = [stepper(steps, on_step=die_at), boss()]
     async with Outlast(agents, store=url, worker=settings):
         print("open", flush=True)

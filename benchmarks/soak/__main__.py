@@ -25,9 +25,11 @@ def parse() -> argparse.Namespace:
         ("minutes", "how long, for each database"),
         ("rate", "turns that begin in a second"),
         ("interval", "seconds between two lines of numbers"),
+        ("lane_cache", "MiB of lanes that the worker keeps in memory"),
     ):
         usual = getattr(USUAL, name)
-        parser.add_argument(f"--{name}", type=float, default=usual, help=f"{help} ({usual:g})")
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=float, default=usual, help=f"{help} ({usual:g})")
     parser.add_argument("--store", choices=(*PLACES, "both"), default="both", help="(both)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found here too")
     parser.add_argument("--directory", type=Path, help="where the databases go (the system's tmp)")
@@ -37,7 +39,12 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     chosen = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server must not outlive us
-    soak = Soak(minutes=chosen.minutes, rate=chosen.rate, interval=chosen.interval)
+    soak = Soak(
+        minutes=chosen.minutes,
+        rate=chosen.rate,
+        interval=chosen.interval,
+        lane_cache=chosen.lane_cache,
+    )
     found: dict[str, list[dict[str, Any]]] = {}
     for store in PLACES if chosen.store == "both" else [chosen.store]:
         new = tempfile.TemporaryDirectory(prefix="outlast-soak-", dir=chosen.directory)

@@ -23,11 +23,15 @@ PATIENCE = 60.0
 
 
 class Soak(Struct, frozen=True, kw_only=True):
-    """For how many minutes, how many turns a second, and seconds between two looks."""
+    """For how many minutes, how many turns a second, and seconds between two looks.
+
+    `lane_cache` is how many MiB of lanes the worker keeps: so many grow before its memory is full.
+    """
 
     minutes: float = 15.0
     rate: float = 5.0
     interval: float = 30.0
+    lane_cache: float = 64.0
 
 
 class Interval(Struct, kw_only=True):
@@ -101,7 +105,7 @@ async def run(
     found: list[Interval] = []
     agents = [stepper(STEPS)]
     async with Outlast(agents, store=database.url, worker=None) as app:
-        with WorkerProcess(database.url, steps=STEPS) as worker:
+        with WorkerProcess(database.url, steps=STEPS, lane_cache=soak.lane_cache) as worker:
             await asyncio.to_thread(worker.open)
             turns, began = Turns(app), time.perf_counter()
             ends_at, due = began + 60 * soak.minutes, began
