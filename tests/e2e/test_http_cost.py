@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ async def test_no_body_costs_many_times_its_size(tmp_path: Path) -> None:
             assert server.peak() - before < 48 * MEBIBYTE, name
 
 
-async def test_a_large_message_is_taken_and_read_beside_the_loop(tmp_path: Path) -> None:
+async def test_a_large_message_is_taken_and_one_that_is_too_large_is_refused(
+    tmp_path: Path,
+) -> None:
     async with hostile(tmp_path) as server, await server.caller() as caller:
         text = "a,[{" * MEBIBYTE
 
@@ -72,6 +75,19 @@ async def test_a_large_message_is_taken_and_read_beside_the_loop(tmp_path: Path)
         assert started["session_id"]
         too_large = {"agent": "teller", "message": text * 2}
         assert await caller.refused("POST", "/sessions", 413, json=too_large) == "BODY_TOO_LARGE"
+
+
+async def test_a_large_body_is_read_beside_the_loop_and_a_small_one_on_it() -> None:
+    def readers() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name.startswith("outlast-body")}
+
+    async with scene() as bank, bank.caller() as caller:
+        others = readers()
+        for length, are_there in ((1000, False), (MEBIBYTE, True)):
+            message = {"agent": "teller", "message": "a" * length}
+            await caller.ask("POST", "/sessions", 202, json=message)
+
+            assert bool(readers() - others) is are_there
 
 
 async def test_the_scope_is_looked_at_before_a_byte_of_the_body_is_read() -> None:
