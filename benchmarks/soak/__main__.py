@@ -52,7 +52,8 @@ def main() -> None:
             Path(directory).chmod(0o755)  # where we are root, PostgreSQL is somebody else
             with PLACES[store](Path(directory)) as place:
                 print(f"{store}: {soak.rate:g} turns a second for {soak.minutes:g} minutes")
-                intervals = asyncio.run(run(soak, place.database("soak"), show))
+                with place.database("floor").floor() as floor:
+                    intervals = asyncio.run(run(soak, place.database("soak"), floor, show))
         if not intervals:
             sys.exit(f"{store}: no turn ended in {soak.minutes:g} minutes")
         tell(intervals)
@@ -73,13 +74,15 @@ def show(interval: Interval, is_first: bool) -> None:
 def tell(intervals: Sequence[Interval]) -> None:
     """Print what the whole comes to, and whether the goal was kept."""
     spread = ratio([took for interval in intervals for took in interval.latencies])
+    by_hand = ratio([took for interval in intervals for took in interval.by_hand])
     first, last = intervals[0], intervals[-1]
     print(f"memory: {last.memory - first.memory:+.1f} MiB from the first interval to the last")
     print(f"descriptors: {last.descriptors - first.descriptors:+d}")
     print(f"p50: {last.p50 / first.p50:.2f} of the first interval's in the last")
     print(f"p99: {last.p99 / first.p99:.2f} of the first interval's in the last")
     verdict = "kept" if spread <= GOAL else "NOT KEPT"
-    print(f"p99 of a turn within {GOAL:g} times its median: {spread:.2f}, {verdict}\n", flush=True)
+    print(f"p99 of a turn within {GOAL:g} times its median: {spread:.2f}, {verdict}")
+    print(f"as many commits by hand, between the turns: {by_hand:.2f}\n", flush=True)
 
 
 if __name__ == "__main__":

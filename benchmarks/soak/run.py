@@ -1,21 +1,30 @@
-"""One soak: a worker process, turns that begin at a steady rate, and its vital signs meanwhile."""
+"""One soak: a worker process, turns that begin at a steady rate, and its vital signs meanwhile.
+
+Between two turns as many commits as a turn makes are made by hand, now and then: what the disk, and
+whatever else keeps it or the machine busy, does to those, it does to turns as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from math import nan
 from statistics import quantiles
 
 from msgspec import Struct, field
 
-from benchmarks.place import Database
+from benchmarks.place import Database, Floor
 from benchmarks.process import WorkerProcess
 from benchmarks.work import stepper
 from outlast import Outlast
 
 STEPS = 3
 """Model calls with a tool call each in a turn, before its last one."""
+COMMITS = 2 * STEPS + 2
+"""The commits that stand for a turn where they are made by hand."""
+BY_HAND_EVERY = 5
+"""After so many turns there are commits by hand."""
 GOAL = 3.0
 """How many times its median the p99 of a turn may be."""
 PATIENCE = 60.0
@@ -45,6 +54,7 @@ class Interval(Struct, kw_only=True):
     size: int
     vitals: dict[str, float] = field(default_factory=dict)
     latencies: list[float] = field(default_factory=list)
+    by_hand: list[float] = field(default_factory=list)
 
     @property
     def p50(self) -> float:
@@ -66,6 +76,7 @@ class Interval(Struct, kw_only=True):
             "p50 (ms)": self.p50 * 1e3,
             "p99 (ms)": self.p99 * 1e3,
             "p99 / p50": self.p99 / self.p50,
+            "by hand p99 / p50": ratio(self.by_hand),
         }
 
 
@@ -73,6 +84,7 @@ class Turns:
     """Begins turns and notes how long each took, from its start to its answer."""
 
     def __init__(self, app: Outlast) -> None:
+        self.begun = 0
         self.count = 0
         self.errors = 0
         self.latencies: list[float] = []
@@ -80,6 +92,7 @@ class Turns:
         self._open: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
+        self.begun += 1
         task = asyncio.create_task(self._take())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
@@ -98,8 +111,31 @@ class Turns:
         self.errors += result.status != "completed"
 
 
+class CommitsByHand:
+    """Makes as many commits as a turn, and notes how long all of them took."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.latencies: list[float] = []
+        self._floor = floor
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(asyncio.to_thread(self._make))
+
+    async def end(self) -> None:
+        if self._task:
+            await self._task
+
+    def _make(self) -> None:
+        began = time.perf_counter()
+        for _ in range(COMMITS):
+            self._floor.add((1, b"by hand"))
+        self.latencies.append(time.perf_counter() - began)
+
+
 async def run(
-    soak: Soak, database: Database, show: Callable[[Interval, bool], None]
+    soak: Soak, database: Database, floor: Floor, show: Callable[[Interval, bool], None]
 ) -> list[Interval]:
     """Begin turns until the time is up; return, and show as they end, the intervals."""
     found: list[Interval] = []
@@ -107,30 +143,36 @@ async def run(
     async with Outlast(agents, store=database.url, worker=None) as app:
         with WorkerProcess(database.url, steps=STEPS, lane_cache=soak.lane_cache) as worker:
             await asyncio.to_thread(worker.open)
-            turns, began = Turns(app), time.perf_counter()
+            turns, by_hand, began = Turns(app), CommitsByHand(floor), time.perf_counter()
             ends_at, due = began + 60 * soak.minutes, began
-            looks_at = began + soak.interval
+            looks_at, loop = began + soak.interval, asyncio.get_running_loop()
             while (now := time.perf_counter()) < ends_at:
                 turns.begin()
+                if turns.begun % BY_HAND_EVERY == 0:
+                    loop.call_later(0.5 / soak.rate, by_hand.begin)
                 due += 1 / soak.rate  # of the clock: turns that are late do not slow the rest
                 await asyncio.sleep(max(0.0, due - now))
                 if time.perf_counter() >= looks_at:
                     looks_at += soak.interval
                     if turns.latencies:  # on a slow machine the first turns may take longer
-                        found.append(look(turns, database, worker, began))
+                        found.append(look(turns, by_hand, database, worker, began))
                         show(found[-1], len(found) == 1)
             await turns.end()
+            await by_hand.end()
             if found:  # the rest is no interval of its own: too few turns for a percentile
                 found[-1].latencies += turns.latencies
             elif turns.latencies:
-                found.append(look(turns, database, worker, began))
+                found.append(look(turns, by_hand, database, worker, began))
                 show(found[-1], True)
     return found
 
 
-def look(turns: Turns, database: Database, worker: WorkerProcess, began: float) -> Interval:
+def look(
+    turns: Turns, by_hand: CommitsByHand, database: Database, worker: WorkerProcess, began: float
+) -> Interval:
     """Return the interval that ends now; at least one turn ended in it."""
     taken, turns.latencies = turns.latencies, []
+    made, by_hand.latencies = by_hand.latencies, []
     return Interval(
         seconds=time.perf_counter() - began,
         turns=turns.count,
@@ -140,10 +182,13 @@ def look(turns: Turns, database: Database, worker: WorkerProcess, began: float) 
         size=database.size,
         vitals=database.vitals(),
         latencies=taken,
+        by_hand=made,
     )
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
+    if not values:
+        return nan
     return quantiles(values, n=100, method="inclusive")[percent - 1] if values[1:] else values[0]
 
 
