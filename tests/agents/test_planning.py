@@ -182,6 +182,10 @@ async def test_a_tool_of_ones_own_changes_the_plan_by_the_public_events() -> Non
             "the objective of a plan has 4,001 characters: 4,000 is the most",
         ),
         (
+            [SETUP, call("planning_update_step", step_id=2, title="x" * 501)],
+            "the title of a step has 501 characters: 500 is the most",
+        ),
+        (
             [call("planning_setup_plan", objective="o", initial_steps=["x"] * 201)],
             "the plan would have 201 steps, and 200 is the most: make each step a larger",
         ),

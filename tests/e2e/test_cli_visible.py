@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from outlast import Agent, Outlast, tool
 from outlast.cli import make_app
 from outlast.cli.terminal import output
-from outlast.cli.terminal.log_format import JsonFormatter, TextFormatter
+from outlast.cli.terminal.log_format import JsonFormatter, NoticeFormatter, TextFormatter
 from outlast.core.visible import UNSEEN
 from outlast.integration.channel.outgoing import compose
 from outlast.prompts import PromptTemplate, Section
@@ -238,6 +238,13 @@ def test_a_json_log_line_is_one_line_without_c1_controls() -> None:
     check_shown(line)
     assert len(line.splitlines()) == 1
     assert json.loads(line)["lane"] == HOSTILE
+
+
+def test_a_notice_to_who_waits_is_one_line_with_everything_visible() -> None:
+    """Its phrase quotes a provider's error, and names that others chose."""
+    line = NoticeFormatter().format(log_record(HOSTILE))
+    check_shown(line)
+    assert len(line.splitlines()) == 1
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
