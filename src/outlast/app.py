@@ -24,6 +24,7 @@ from outlast.core.lane import SessionMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, is_id
 from outlast.core.setting import count_of, group_of, settings_of
+from outlast.core.tag import check_tags
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import (
@@ -264,13 +265,15 @@ class Outlast:
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
         webhook: Webhook | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
         The same `dispatch_id` again returns the first session; with `retry_failed` its turn is
         tried again if it has failed, once per failed turn. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
-        and a turn that is open then fails. Its events are posted to the `webhook`.
+        and a turn that is open then fails. Its events are posted to the `webhook`. It is listed by
+        its `tags`.
         """
         self._check_open()
         return await self._router.start(
@@ -287,6 +290,7 @@ class Outlast:
                 capabilities=capabilities,
                 deadline=deadline,
                 webhook=webhook,
+                tags=tags,
             )
         )
 
@@ -305,6 +309,7 @@ class Outlast:
         retry_failed: bool = False,
         tenant: str = "default",
         principal: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> Receipt[Any]:
         """Send a message to an address, and start a session there if it needs one.
 
@@ -312,8 +317,8 @@ class Outlast:
         is the one session of an agent with that key, started with its first message; when that
         session is over, SessionOver is raised: use another key. The same `dispatch_id` again
         returns the first receipt; with `retry_failed` the message's turn is tried again if it has
-        failed, and the receipt is that of the retry. To a session whose id is known,
-        `Session.send` sends.
+        failed, and the receipt is that of the retry. A session that it starts gets the `tags`. To a
+        session whose id is known, `Session.send` sends.
         """
         self._check_open()
         return await self._router.send(
@@ -323,6 +328,7 @@ class Outlast:
             tenant=tenant,
             principal=principal,
             retry_failed=retry_failed,
+            tags=tags,
         )
 
     async def find(self, key: Key, *, tenant: str = "default") -> str | None:
@@ -366,13 +372,14 @@ class Outlast:
         tenant: str | None = None,
         agent: str | None = None,
         status: Status | None = None,
+        tags: Mapping[str, str] | None = None,
         failed: bool = False,
         code: str | None = None,
         since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        """List sessions, newest first.
+        """List sessions, newest first; with `tags`, those that were started with all of them.
 
         With `failed`, those whose last turn failed: with this `code`, at this instant or after it
         (`timedelta`: so long ago at most). Each says why in its `failure`.
@@ -381,6 +388,7 @@ class Outlast:
             tenant=check_sought("tenant", tenant),
             agent=check_sought("agent", agent),
             status=check_status(status),
+            tags=check_tags(tags),
             failed=check_failed(failed, code, since, self.store.clock),
             before=check_cursor("before", before),
             limit=check_limit(limit),

@@ -751,6 +751,7 @@ class SyncOutlast(Bridge[Outlast]):
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
         webhook: Webhook | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> SyncSession[Out]:
         """Start a session with a message; it is accepted for good when this returns."""
         return SyncSession(
@@ -768,6 +769,7 @@ class SyncOutlast(Bridge[Outlast]):
                     capabilities=capabilities,
                     deadline=deadline,
                     webhook=webhook,
+                    tags=tags,
                 )
             ),
             self._thread,
@@ -786,6 +788,7 @@ class SyncOutlast(Bridge[Outlast]):
         retry_failed: bool = False,
         tenant: str = "default",
         principal: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> SyncReceipt[Any]:
         """Send a message to an address, and start a session there if it needs one."""
         return SyncReceipt(
@@ -797,6 +800,7 @@ class SyncOutlast(Bridge[Outlast]):
                     retry_failed=retry_failed,
                     tenant=tenant,
                     principal=principal,
+                    tags=tags,
                 )
             ),
             self._thread,
@@ -830,18 +834,20 @@ class SyncOutlast(Bridge[Outlast]):
         tenant: str | None = None,
         agent: str | None = None,
         status: Status | None = None,
+        tags: Mapping[str, str] | None = None,
         failed: bool = False,
         code: str | None = None,
         since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        """List sessions, newest first."""
+        """List sessions, newest first; with `tags`, those that were started with all of them."""
         return self._thread.run(
             self._target.sessions(
                 tenant=tenant,
                 agent=agent,
                 status=status,
+                tags=tags,
                 failed=failed,
                 code=code,
                 since=since,

@@ -2,7 +2,8 @@
 
 The model decides by what it is told, as a real one does: the plan behind the conversation says
 which step is next, and the conversation, as far as it sees it, whether that was worked on. Of work
-whose outcome is unknown it finds out first. The book says what was really done.
+whose outcome is unknown it finds out first, and a human is asked before that is begun again. The
+book says what was really done.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def long_agent(book: Book, steps: int, resume: Resume) -> Agent[Any, Any]:
     @tool
     async def work(ctx: Context[Any], step: int) -> str:
         """Do the work of a step. It must not be done twice."""
+        await asyncio.sleep(0.03)  # some kills shall fall between its start and its effect
         book.effect(f"worked {step}")
         return f"the work of step {step} is done"
 
@@ -158,8 +160,9 @@ async def run_long(
     """Have a plan carried out by one worker at a time, so many of which are killed."""
     book = Book(directory / f"book-{resume}-{kills}-{seed}.jsonl")
     app = Outlast([long_agent(book, steps, resume)], store=url, worker=None)
-    async with asyncio.timeout(IN_TIME), app:
+    async with asyncio.timeout(IN_TIME), app, asyncio.TaskGroup() as group:
         session: Session[Any] = await app.start("long", TASK, mode="task")
+        human = group.create_task(answer(session, book))
         chance, killed = Random(seed), 0
         order = {"url": url, "book": book.path, "steps": steps, "resume": resume}
         for _ in range(kills):
@@ -170,10 +173,27 @@ async def run_long(
             worker.signal(signal.SIGKILL)
             killed += await worker.until_exit() == -signal.SIGKILL
         last = await zygote.run("carry", **order)
+        await human
         result = await session.wait()
         await last.stop()
         said = result.output if result.status == "completed" else str(result)
         return await report(app, session, book, said, resume, steps, killed)
+    raise AssertionError
+
+
+async def answer(session: Session[Any], book: Book) -> None:
+    """Let work begin again whose outcome is unknown, if it was not done; end with the turn."""
+    async for event in session.events():
+        if event.type == "request.opened":
+            [request] = [
+                each
+                for each in await session.requests()
+                if each.request_id == event.data["request_id"]
+            ]
+            assert f"worked {request.args['step']}" not in book.effects()
+            await session.answer(request.request_id, "approve")
+        elif event.type == "turn.failed":
+            return
 
 
 async def is_busy(book: Book, worker: Process, session: Session[Any]) -> bool:

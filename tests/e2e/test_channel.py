@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from front_desk import QUICK, SECRET, front_desk
 from http_scene import FAST, teller
+from msgspec.structs import replace
 from sign_in_scene import KEY
 from webhook_receiver import Post, Receiver, Reply, failing, ok
 from webhook_setup import QUICK as PATIENT
@@ -65,6 +66,26 @@ async def test_a_thread_is_a_session_and_what_it_answers_is_posted(
             e async for e in session.events(follow=False) if e.type == "delivery.queued"
         ]
         assert queued.data["principal"] == "ada"
+
+
+class TaggingChannel(SignedWebhookChannel):
+    """Tags the sessions of a room with it, and with who said something first."""
+
+    def read(self, request: InboundRequest) -> Inbound:
+        found = super().read(request)
+        return replace(found, tags={"room": found.thread, "by": found.principal})
+
+
+async def test_a_message_that_starts_a_session_gives_it_the_tags_that_its_channel_says() -> None:
+    channel = TaggingChannel("desk", teller, SECRET, "https://desk.example")
+    async with Outlast([teller], store="memory://", worker=None, channels=[channel]) as app:
+        for number, user in enumerate(("ada", "bob")):
+            body = msgspec.json.encode({"thread": "7", "text": "hello", "user": user})
+            headers = {**sign(SECRET, body, app.clock.now() // 1000, f"msg_{number}")}
+            await app.channels.receive("desk", headers, body)
+
+        [listed] = await app.sessions(tags={"room": "7"})
+        assert listed.tags == {"room": "7", "by": "ada"}
 
 
 async def test_the_same_thing_twice_is_delivered_once() -> None:

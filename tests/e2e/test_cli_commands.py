@@ -78,6 +78,31 @@ async def test_sessions_of_several_tenants_are_told_apart_and_chosen(tmp_path: P
     assert [s["tenant"] for s in place.json("sessions", "--tenant", "acme")] == ["acme"]
 
 
+def test_a_conversation_is_begun_with_tags_and_found_by_them(fresh: Place) -> None:
+    tags = "--tag", "customer=42", "--tag", "note=a=b"
+    begun = fresh.run("chat", "shop:app", *tags, say="hello")
+    fresh.chat("hello")
+    [listed] = fresh.json("sessions", *tags)
+    shown = fresh.run("show", listed["session_id"]).stdout
+
+    assert begun.returncode == 0
+    assert listed["tags"] == {"customer": "42", "note": "a=b"}
+    assert "tags       customer=42, note=a=b" in shown
+    assert fresh.run("sessions", "--tag", "customer=43").stdout == "no sessions\n"
+    for wrong, told in {
+        "customer": "a tag is NAME=VALUE, such as customer=42",
+        "my customer=42": "'my customer' is no such name",
+        "customer=": "a tag customer is a text of 1 to 256 characters",
+    }.items():
+        for command in (("sessions",), ("chat", "shop:app")):
+            refused = fresh.run(*command, "--tag", wrong)
+            assert refused.returncode != 0
+            assert told in refused.stderr
+    resumed = fresh.run("chat", "shop:app", "--session", listed["session_id"], *tags)
+    assert "it is for a new session" in resumed.stderr
+    assert len(fresh.json("sessions")) == 2
+
+
 def test_a_list_of_sessions_gives_out_no_tokens(place: Place) -> None:
     assert all("token" not in info for info in place.json("sessions"))
 

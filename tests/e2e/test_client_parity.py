@@ -35,6 +35,7 @@ Place = Any
 
 IDS = re.compile(r"(?:ses|dlv|req|dsp)_\w+")
 IN_TIME = datetime(2099, 1, 31, 12, tzinfo=UTC)
+TAGS = {"customer": "42", "urgency": "50%_of=it"}
 PLAN: Any = {"output_type": Plan}
 UNLIKE = ("at", "cursor", "since", "spent", "expires_at", "digest", "principal", "worker")
 """Instants and spans; what is made of ids; and who a caller is."""
@@ -108,13 +109,22 @@ async def talk(place: Place, seen: list[Any]) -> None:
     found = await place.session(session.id)
     token = await found.continuation_token()
     seen.append(await (await place.send(Token(token), "by token")).result())
-    prompted = await place.send(Key("teller", "a/../b?"), "by key")
+    prompted = await place.send(Key("teller", "a/../b?"), "by key", tags=TAGS)
     seen.append(await prompted.result())
     again = await place.send(Key("teller", "a/../b?"), "again")
     seen += [again.session_id == prompted.session_id, await again.result()]
 
     await session.end("good bye")
     seen += [await session.wait(), (await session.info()).status]
+    tagged = await place.start("teller", "tagged", tags={"customer": "42"})
+    seen += [await tagged.wait(), (await tagged.info()).tags, (await tagged.snapshot()).tags]
+    for tags in ({"customer": "42"}, TAGS, {**TAGS, "urgency": "low"}, {}):
+        seen.append([info.tags for info in await place.sessions(tags=tags)])
+    for wrong in ({"a b": "c"}, {"customer": 42}, ["customer"]):
+        for attempt in (place.start("teller", "hi", tags=wrong), place.sessions(tags=wrong)):
+            with pytest.raises(InvalidInput) as refused:
+                await attempt
+            seen.append(str(refused.value))
     listed = await place.sessions(agent="teller", limit=2)
     seen += [[(info.session_id, info.agent, info.status, info.end) for info in listed]]
     await place.erase(session.id)

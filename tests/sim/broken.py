@@ -112,6 +112,15 @@ class LosesAdmissions(BrokenStore):
         return [lost]
 
 
+class ForgetsTags(BrokenStore):
+    """Keeps the tags of sessions in their logs only."""
+
+    async def admit(
+        self, admissions: Sequence[Admission]
+    ) -> Sequence[AdmissionReceipt | OutlastError]:
+        return await self.inner.log.admit([replace(each, tags={}) for each in admissions])
+
+
 class Mishears(BrokenStore):
     """Gives who loads a lane other words than were said."""
 

@@ -117,6 +117,7 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.ForgetsRules, "rules ", 0),
     (broken.LosesUsage, "usage ", 0),
     (broken.OverwritesState, "state ", 0),
+    (broken.ForgetsTags, "tags ", 0),
     (broken.HidesWhatChildrenUsed, "usage ", 0),
 ]
 

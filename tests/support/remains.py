@@ -32,6 +32,7 @@ SECRET = "the-safe-opens-with-4711"
 HOOK = NewOutboxCursor(
     name="webhook", url=f"https://shop.example/{SECRET}", events=("turn.completed",)
 )
+TAGS = {"safe": SECRET}
 LARGE = random.Random(1).randbytes(40_000).hex() + SECRET
 NOISE = random.Random(2).randbytes(3000)  # what cannot be compressed is stored as it is
 
@@ -77,7 +78,9 @@ def on_disk(path: Path) -> bytes:
 
 async def live(store: SqliteStore, clock: ManualClock) -> Claim:
     """Make a session that leaves something in every table, and say the secret wherever it can."""
-    claim = await start_and_claim(store, clock, text=SECRET, token=SECRET, outbox=(HOOK,))
+    claim = await start_and_claim(
+        store, clock, text=SECRET, token=SECRET, outbox=(HOOK,), tags=TAGS
+    )
     session_id, call_id = claim.session_id, "t1.s1.c1"
     large = r.ToolCompleted(call_id=call_id, attempt=1, value=f'"{LARGE}"')
     wish = PermitRequest(

@@ -40,6 +40,7 @@ from outlast.core.lane import SessionMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
 from outlast.core.setting import seconds_of, seconds_or_none
+from outlast.core.tag import check_tags, tag_text
 from outlast.errors import InvalidInput, UnknownSession
 from outlast.session import Request
 from outlast.session.provider import ProviderOutage
@@ -148,6 +149,7 @@ class Client:
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
         webhook: Webhook | None = None,
+        tags: Mapping[str, str] | None = None,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
         """Start a session with a message; it is accepted for good when this returns.
@@ -167,6 +169,7 @@ class Client:
             capabilities=capabilities,
             deadline=deadline,
             webhook=webhook,
+            tags=tags,
         )
         return await self._start(new, type_of(agent, output_type))
 
@@ -203,13 +206,15 @@ class Client:
         *,
         dispatch_id: str | None = None,
         retry_failed: bool = False,
+        tags: Mapping[str, str] | None = None,
         output_type: type[Any] | None = None,
     ) -> RemoteReceipt[Any]:
         """Send a message to an address, and start a session there if it needs one.
 
         A `Token` starts one only if it names an agent; a `Key` with its first message. The same
         `dispatch_id` again returns the first receipt; with `retry_failed` the message's turn is
-        tried again if it has failed, and the receipt is that of the retry.
+        tried again if it has failed, and the receipt is that of the retry. A session that it starts
+        gets the `tags`.
         """
         if isinstance(to, Token):
             path = "/deliver"
@@ -225,6 +230,7 @@ class Client:
             "message": message_out(message),
             "dispatch_id": dispatch_out(dispatch_id, self._clock),
             **retry_failed_out(retry_failed, dispatch_id),
+            **some(tags=check_tags(tags) or None),
         }
         raw = await self._connection.call("POST", path, body=body)
         return self._receipt(raw, type_of(to.agent, output_type), is_ours=dispatch_id is None)
@@ -255,6 +261,7 @@ class Client:
         *,
         agent: str | None = None,
         status: Status | None = None,
+        tags: Mapping[str, str] | None = None,
         failed: bool = False,
         code: str | None = None,
         since: datetime | timedelta | None = None,
@@ -263,9 +270,12 @@ class Client:
     ) -> ListPage[SessionInfo]:
         """List sessions, newest first, from where a page's `cursor` says on.
 
+        With `tags`, those that were started with all of them.
+
         With `failed`, those whose last turn failed: with this `code`, at this instant or after it.
         """
         query = some(agent=agent, status=status, cursor=before, limit=limit)
+        query |= some(tag=[tag_text(*tag) for tag in check_tags(tags).items()] or None)
         query |= failure_out(failed, code, since, self._clock)
         raw = await self._connection.call("GET", "/sessions", query=query)
         found = decode(raw, WireSessions)

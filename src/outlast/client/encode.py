@@ -12,6 +12,7 @@ from outlast.core.json_text import parse_json
 from outlast.core.message import Said, Text, content_of
 from outlast.core.name import check_id
 from outlast.core.record import SliceValue, StateChangeRequested
+from outlast.core.tag import check_tags
 from outlast.errors import InvalidAnswer
 from outlast.session.inbox import instant_of
 from outlast.session.listing import check_failed
@@ -70,6 +71,7 @@ def start_out(new: NewSession, clock: Clock) -> dict[str, Any]:
         deadline=deadline_out(new.deadline, clock, new.dispatch_id),
         webhook=webhook_out(new.webhook) if new.webhook else None,
         depth=new.depth or None,
+        tags=check_tags(new.tags) or None,
     )
 
 

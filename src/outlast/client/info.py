@@ -75,6 +75,7 @@ class WireSession(Struct):
     lanes: tuple[RemoteLane, ...]
     lane_count: int = 0
     over: SessionEnd | None = None
+    tags: dict[str, str] = {}
     continuation_token: str | None = None
     waits: tuple[RemoteWait, ...] = ()
     waiting_for: WireWait | None = None
@@ -118,6 +119,7 @@ class WireSession(Struct):
             "updated_at": self.updated_at,
             "end": self.offset,
             "over": self.over or "",
+            "tags": self.tags,
             "token": self.continuation_token or "",
             "parent": self.lineage[0] if self.lineage else "",
             "lanes": tuple(self._lane(lane) for lane in self.lanes),

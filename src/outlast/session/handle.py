@@ -79,7 +79,7 @@ class AddressedMessage(Struct, frozen=True):
     """A message on its way to where a token leads.
 
     The `fingerprint` tells it from others of its dispatch; `scope` is within what dispatches are
-    compared.
+    compared. A session that it starts gets the `tags`.
     """
 
     token: str
@@ -89,6 +89,7 @@ class AddressedMessage(Struct, frozen=True):
     tenant: str
     principal: str
     scope: str = ANYBODY
+    tags: Mapping[str, str] = {}
 
 
 class Receipt(Generic[Out]):

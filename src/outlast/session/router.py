@@ -3,6 +3,7 @@
 Admits and gives handles; what becomes of a message is for workers to say.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from outlast.clock import Clock
 from outlast.core.message import Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_token, check_who
 from outlast.core.record import DeliveryQueued
+from outlast.core.tag import check_tags
 from outlast.errors import (
     InvalidInput,
     NoActiveSession,
@@ -94,12 +96,13 @@ class SessionRouter:
         principal: str,
         retry_failed: bool = False,
         scope: str = ANYBODY,
+        tags: Mapping[str, str] | None = None,
     ) -> Receipt[Any]:
         """Send a message to the living session that a token leads to, else to a new one."""
         if retry_failed:
             check_retry_failed(dispatch_id)
         addressed = addressed_to("deliver", token, message, dispatch_id, tenant, principal)
-        addressed = replace(addressed, scope=scope)
+        addressed = replace(addressed, scope=scope, tags=check_tags(tags))
         receipt = await self._bring(addressed, agent, living=True)
         return await self._newest(receipt, principal) if retry_failed else receipt
 
@@ -117,6 +120,7 @@ class SessionRouter:
         tenant: str,
         principal: str,
         retry_failed: bool = False,
+        tags: Mapping[str, str] | None = None,
     ) -> Receipt[Any]:
         """Send a message to an address, and start a session there if it needs one."""
         if isinstance(to, Token):
@@ -128,12 +132,14 @@ class SessionRouter:
                 tenant=tenant,
                 principal=principal,
                 retry_failed=retry_failed,
+                tags=tags,
             )
         if not isinstance(to, Key):
             raise InvalidInput(f"a message is sent to a Token or a Key, not to {to!r}")
         if retry_failed:
             check_retry_failed(dispatch_id)
         addressed = addressed_to("key", self._token_of(to), message, dispatch_id, tenant, principal)
+        addressed = replace(addressed, tags=check_tags(tags))
         receipt = await self._bring(addressed, to.agent, living=False)
         return await self._newest(receipt, principal) if retry_failed else receipt
 
@@ -200,6 +206,7 @@ class SessionRouter:
                 sender=message.principal,
                 scope=message.scope,
                 fingerprint=message.fingerprint,
+                tags=message.tags,
             )
         )
         return Receipt(self.handle(receipt.session_id), receipt)

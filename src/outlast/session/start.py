@@ -17,6 +17,7 @@ from outlast.core import record as r
 from outlast.core.lane import SessionMode
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who
+from outlast.core.tag import check_tags
 from outlast.errors import InvalidInput
 from outlast.net.signature import secrets_of
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, instant_of, with_secret
@@ -68,6 +69,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
     deadline: datetime | timedelta | None = None
     webhook: Webhook | None = None
     depth: int = 0
+    tags: Mapping[str, str] | None = None
     scope: str = ANYBODY
     fingerprint: str = ""
     session_id: str = ""
@@ -106,6 +108,7 @@ class SessionStarter:
                 mode=started.mode,
                 token=started.token,
                 outbox=tuple(with_secret(each, secret) for each in started.outbox),
+                tags=started.tags,
             )
         )
 
@@ -128,6 +131,7 @@ class SessionStarter:
             deadline_at=instant_of(new.deadline, self._inbox.store_clock, new.dispatch_id),
             outbox=self._cursors_of(start),
             depth=new.depth,
+            tags=check_tags(new.tags),
         )
 
 

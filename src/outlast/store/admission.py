@@ -4,7 +4,7 @@
 every database must do alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     `most_queued` a message is refused when so many wait in its session, and likewise in all
     sessions of its tenant; with `most_bytes` anything is refused if its session would have more
     bytes with it. 0 is any number. A new session gets the cursors of its `outbox` with
-    it, and knows the `parent` that started it, if one did.
+    it, is found by its `tags`, and knows the `parent` that started it, if one did.
     """
 
     tenant: str
@@ -51,6 +51,7 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     most_bytes: int = 0
     outbox: tuple[NewOutboxCursor, ...] = ()
     parent: str = ""
+    tags: Mapping[str, str] = {}
     body: bytes = b""
 
 

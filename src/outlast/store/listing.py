@@ -4,7 +4,7 @@ The indexes are written by `log.admit` and `log.commit`; nothing here changes th
 handed to users as it is: its instants are datetimes, where records and commits have milliseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -176,6 +176,7 @@ class ListingStore(Protocol):
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -183,6 +184,9 @@ class ListingStore(Protocol):
         """List sessions, newest first, those older than the session `before`.
 
         Of each, at most `MOST_LANES_LISTED` lanes are read: `lanes` has all of them, page by page.
+
+        With `tags`, those that were started with all of them: the newest are found without
+        reading sessions that have none.
 
         With `failed`, those with a lane whose last turn failed so, unless they are over in another
         way than by failing. It costs nothing where nothing has failed.

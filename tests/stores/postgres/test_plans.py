@@ -55,7 +55,7 @@ INDEXES = """
 SELECT indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = %s
 """
 TABLES = "SELECT relname, seq_tup_read FROM pg_stat_user_tables WHERE schemaname = %s"
-COUNT = "ANALYZE sessions, lanes, deliveries, dispatches, requests, tokens, effects, log"
+COUNT = "ANALYZE sessions, lanes, deliveries, dispatches, requests, tokens, tags, effects, log"
 
 OF_CLAIMS = {"lanes_owned", "lanes_ready", "lanes_ready_of_tenant"}
 """The indexes of lists: a claim reads all that a worker has, and all that is ready."""
@@ -172,6 +172,8 @@ async def test_a_list_of_a_tenant_reads_nothing_of_what_others_have(new_url: str
         lists: dict[str, Sequence[object]] = {
             "sessions": await listing.sessions(tenant="ours"),
             "failed sessions": await listing.sessions(tenant="ours", failed=FailureFilter()),
+            "tagged sessions": await listing.sessions(tenant="ours", tags={"season": "spring"}),
+            "tagged in all tenants": await listing.sessions(tags={"whose": "ours"}),
             "lanes": await listing.lanes(tenant="ours"),
             "failed lanes": await listing.lanes(tenant="ours", failed=FailureFilter()),
             "open lanes": await listing.open_lanes(OpenFilter(), tenant="ours"),
@@ -186,7 +188,8 @@ async def test_a_list_of_a_tenant_reads_nothing_of_what_others_have(new_url: str
 
 async def fail_and_ask(store: PostgresStore, tenant: str, number: int) -> None:
     """Give a tenant sessions: of each two one rests after a failure, and one asks something."""
-    await store.log.admit([new_session(clock, tenant=tenant) for _ in range(2 * number)])
+    tags = {"season": "spring", "whose": tenant}
+    await store.log.admit([new_session(clock, tenant=tenant, tags=tags) for _ in range(2 * number)])
     claims = await store.work.claim("w1", 2 * number)
     broken = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "it did not work"))
     await store.log.commit([park(c, broken, status="failed") for c in claims[:number]])

@@ -15,6 +15,7 @@ from outlast.cli.terminal.loading import load_app
 from outlast.cli.terminal.log_format import set_up_logging
 from outlast.cli.terminal.option import AsJson, AsRaw, Principal, Timeout, person, span_of
 from outlast.cli.terminal.run import INTERRUPTED, command
+from outlast.core.tag import tags_of
 from outlast.errors import InvalidInput, UnknownAgent
 
 
@@ -29,6 +30,14 @@ async def chat(
     ] = None,
     session: Annotated[
         str | None, typer.Option(metavar="SESSION", help="Go on with this session.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A tag that a new session is found by; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     timeout: Timeout = None,
     principal: Principal = None,
@@ -45,6 +54,9 @@ async def chat(
     Example: outlast chat shop:app support
     """
     longest = span_of(timeout)
+    if tag and session is not None:
+        raise typer.BadParameter("it is for a new session", param_hint="'--tag'")
+    tags = tags_of(tag)
     opened = load_app(app)
     # A failed turn is shown anyway; log lines on top of it are for the app to set up.
     set_up_logging(LogFormat.text, LogLevel.error)
@@ -52,7 +64,7 @@ async def chat(
     name = "" if session is not None and agent is None else agent_name(opened, agent)
     async with opened:
         talk = Conversation(
-            opened, name, principal=person(principal), as_json=as_json, timeout=longest
+            opened, name, principal=person(principal), as_json=as_json, timeout=longest, tags=tags
         )
         if session is not None:
             await talk.resume(session, asked_for=agent)

@@ -19,6 +19,7 @@ from outlast.cli.terminal.option import (
 from outlast.cli.terminal.output import json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
 from outlast.core.lane import PROVIDER, Status
+from outlast.core.tag import tags_of
 from outlast.session import WaitingFor
 from outlast.session.listing import STATUSES
 from outlast.session.waiting import read_waiting
@@ -31,6 +32,14 @@ async def sessions(
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     status: Annotated[
         str | None, typer.Option(help=f"Only those that are: {', '.join(STATUSES)}.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Only those that were started with this tag; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only those whose last turn failed.")
@@ -57,6 +66,7 @@ async def sessions(
             tenant=tenant,
             agent=agent,
             status=cast("Status | None", status),
+            tags=tags_of(tag),
             failed=failed,
             code=code,
             since=past_of(since),

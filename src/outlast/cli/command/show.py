@@ -21,6 +21,7 @@ from outlast.core import record as r
 from outlast.core.lane import PROVIDER
 from outlast.core.message import text_of
 from outlast.core.record import AnyRecord
+from outlast.core.tag import tag_text
 from outlast.core.usage import TreeUsage, in_figures
 from outlast.log.reader import Outcome, read_outcome
 from outlast.session import Request, WaitingFor
@@ -117,6 +118,7 @@ def show_all(
         ("session", info.session_id),
         ("agent", f"{info.agent} ({info.mode})"),
         ("status", info.status),
+        ("tags", flat(", ".join(tag_text(*tag) for tag in info.tags.items()))),
         ("failed", failure_line(info)),
         ("waits for", wait_line(info, told, waiting)),
         ("started", moment(info.created_at)),

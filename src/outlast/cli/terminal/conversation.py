@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, get_args
 
@@ -44,10 +45,12 @@ class Conversation:
         principal: str,
         as_json: bool,
         timeout: timedelta | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         self._app = app
         self._agent = agent
         self._by = principal
+        self._tags = tags
         self._session: Session[Any] | None = None
         self._cursor = 0
         self._shown = Transcript(as_json=as_json)
@@ -122,7 +125,9 @@ class Conversation:
 
     async def _say(self, text: str) -> None:
         if self._session is None:
-            self._session = await self._app.start(self._agent, text, principal=self._by)
+            self._session = await self._app.start(
+                self._agent, text, principal=self._by, tags=self._tags
+            )
             receipt = self._session.receipt
             error_out(f"session {self._session.id}", "dim")
         else:

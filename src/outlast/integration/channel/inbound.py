@@ -71,7 +71,8 @@ class Inbound(Struct, frozen=True, kw_only=True):
     """A `message` for the conversation in a `thread`, or a `reply` to a request there.
 
     Several with the same `id` count as one, however often the sender tries. `principal` is the
-    author. Without a `tenant` it is the channel's. `answer` is the HTTP answer to the sender.
+    author. Without a `tenant` it is the channel's. A session that a message starts gets the
+    `tags`. `answer` is the HTTP answer to the sender.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
     reply: InboundAnswer | None = None
     principal: str = ""
     tenant: str = ""
+    tags: Mapping[str, str] = {}
     answer: HttpReply | None = None
 
     def __post_init__(self) -> None:

@@ -76,6 +76,7 @@ class ChannelReceiver:
                     scope=f"{OF_CHANNEL}{channel.name}",
                     tenant=tenant_of(channel, found),
                     principal=found.principal,
+                    tags=found.tags,
                 )
             except (TokenTaken, SessionOver, UnknownSession):
                 if not tries:

@@ -46,6 +46,7 @@ class ScheduleLauncher:
                 principal=schedule.principal,
                 sender=scope_of(schedule),
                 capabilities={"request_input": False},
+                tags=schedule.tags,
                 scope=scope,
                 fingerprint=fingerprint_of(
                     scope_of(schedule), dispatch_id

@@ -1,7 +1,7 @@
 """A schedule as it is written down in code. What the store keeps of it is in `state.py`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ from outlast.agents.agent import Agent
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import check_id, check_who
 from outlast.core.setting import one_of
+from outlast.core.tag import check_tags
 from outlast.errors import InvalidDefinition
 from outlast.integration.schedule.cron import CronTimes
 
@@ -27,7 +28,7 @@ class Schedule:
     what an instant does that comes while the session before is not over: it is skipped, it waits,
     or it ends that session. `message` is what the agent is told, or a function of the instant;
     that has to give the same for the same instant. `name` is how the store knows the schedule: the
-    agent's name where none is given.
+    agent's name where none is given. Its sessions are listed by their `tags`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Schedule:
         name: str = "",
         tenant: str = "default",
         principal: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         self.agent = agent if isinstance(agent, str) else agent.name
         self.name = checked_name(name or self.agent)
@@ -50,6 +52,7 @@ class Schedule:
         self.overlap = one_of(Overlap, "overlap", overlap)
         self.tenant = check_id("tenant", tenant)
         self.principal = check_who("principal", principal)
+        self.tags = check_tags(tags)
         self._message = message if callable(message) else content_of(message)
 
     def message_at(self, at: int) -> Content:

@@ -39,6 +39,7 @@ def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Itera
     if log.started and isinstance(started := log.started.record, r.SessionStarted):
         due |= {"agent": started.agent, "mode": started.mode, "tenant": started.tenant}
         due["created_at"] = date_of(log.started.at)
+        due["tags"] = started.tags
         due["parent"] = started.parent.session_id if started.parent else ""
     if log.last:
         due["updated_at"] = date_of(log.last.at)

@@ -39,6 +39,13 @@ Deadline = Annotated[
     Annotated[str, Field(max_length=64)] | None,
     Field(json_schema_extra={"format": "date-time"}, examples=["2099-01-31T12:00:00Z"]),
 ]
+Tags = Annotated[
+    dict[str, str] | None,
+    Field(
+        description="What the session is found by, if this starts it: at most 16 texts by name.",
+        examples=[{"customer": "42"}],
+    ),
+]
 Reason = Annotated[str, Field(max_length=1000, examples=["no longer needed"])]
 
 
@@ -81,6 +88,7 @@ class StartIn(In):
         None, description="When the session ends by itself: an instant with its offset from UTC."
     )
     webhook: WebhookIn | None = Field(None, description="Where its events are posted.")
+    tags: Tags = None
     depth: int = Field(
         0, ge=0, le=MOST_ABOVE, description="How many sessions elsewhere it is started for."
     )
@@ -102,6 +110,7 @@ class StartIn(In):
             deadline=deadline_of(self.deadline),
             webhook=Webhook(hook.url, hook.events, hook.secret) if hook else None,
             depth=self.depth,
+            tags=self.tags,
         )
 
 
@@ -115,6 +124,7 @@ class DeliverIn(In):
     agent: Id | None = Field(None, description="Start a session of this agent if there is none.")
     dispatch_id: DispatchId = None
     retry_failed: RetryFailed = False
+    tags: Tags = None
 
 
 class PromptIn(In):
@@ -125,6 +135,7 @@ class PromptIn(In):
     message: Message
     dispatch_id: DispatchId = None
     retry_failed: RetryFailed = False
+    tags: Tags = None
 
 
 class DeliveryIn(In):

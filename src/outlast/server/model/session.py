@@ -45,6 +45,7 @@ AN_ITEM = {
     "updated_at": INSTANT,
     "offset": 12,
     "over": None,
+    "tags": {"customer": "42"},
     "failure": None,
     "lanes": [
         {
@@ -114,6 +115,7 @@ class SessionItem(Out):
     updated_at: Instant
     offset: int = Field(description="The log's last offset.")
     over: SessionEnd | None = Field(description="How it ended, if it has.")
+    tags: dict[str, str] = Field(description="What it was started with, to be found by.")
     failure: LaneFailureOut | None = Field(
         description="Why its last turn failed: of several lanes, the newest failure."
     )
@@ -273,6 +275,7 @@ def item_fields(info: SessionInfo, lanes: Sequence[LaneInfo] | None = None) -> d
         "updated_at": rfc3339(info.updated_at),
         "offset": info.end,
         "over": info.over or None,
+        "tags": info.tags,
         "failure": lane_failure_out(info.failure),
         "lanes": [
             SessionLaneOut(

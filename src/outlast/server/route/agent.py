@@ -34,6 +34,7 @@ async def prompt_agent(
         retry_failed=body.retry_failed,
         tenant=caller.tenant,
         principal=caller.name,
+        tags=body.tags,
     )
     url = backend.url(request, f"/agents/{quote(name, safe='')}/{quote(key)}")
     return PromptedOut(**receipt_out(receipt), stream_url=url)

@@ -97,6 +97,7 @@ async def deliver(body: DeliverIn, caller: Sender, backend: Served, request: Req
         retry_failed=body.retry_failed,
         tenant=caller.tenant,
         principal=caller.name,
+        tags=body.tags,
     )
     return await started(receipt, backend, request)
 

@@ -3,10 +3,12 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 
 from outlast.app import start_described
 from outlast.core.instant import read_instant
 from outlast.core.lane import Status
+from outlast.core.tag import LONGEST_TAG, MOST_TAGS, tags_of
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Reader, Sender, Served, answers
 from outlast.server.model.delivery import StartedOut, StartIn, receipt_out
@@ -27,6 +29,14 @@ FailedSince = Annotated[
         max_length=64,
         description="Only those whose last turn failed at this instant or after it.",
         json_schema_extra={"format": "date-time"},
+    ),
+]
+TagsSought = Annotated[
+    list[Annotated[str, Field(max_length=LONGEST_TAG)]] | None,
+    Query(
+        max_length=MOST_TAGS,
+        description="Only those that were started with this tag, NAME=VALUE; may be repeated.",
+        examples=[["customer=42"]],
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
@@ -54,6 +64,7 @@ async def list_sessions(
     backend: Served,
     agent: Annotated[Id | None, Query(description="Only those of this agent.")] = None,
     status: Annotated[Status | None, Query(description="Only those that are this.")] = None,
+    tag: TagsSought = None,
     failed: Annotated[bool, Query(description="Only those whose last turn failed.")] = False,
     code: FailureCode = None,
     since: FailedSince = None,
@@ -65,6 +76,7 @@ async def list_sessions(
         tenant=caller.tenant,
         agent=agent,
         status=status,
+        tags=tags_of(tag),
         failed=failed,
         code=code,
         since=None if since is None else read_instant("since", since),

@@ -4,7 +4,7 @@ functions/admission.sql checks and writes it. Admissions that a commit sends to 
 out with the commit: `commit.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -65,6 +65,7 @@ class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     blobs: list[BlobPart] | UnsetType = UNSET
     outbox: Sequence[NewOutboxCursor] | UnsetType = UNSET
     parent: str | UnsetType = UNSET
+    tags: Mapping[str, str] | UnsetType = UNSET
 
 
 class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
@@ -122,6 +123,8 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
             wanted.outbox = admission.outbox
         if admission.parent:
             wanted.parent = admission.parent
+        if admission.tags:
+            wanted.tags = admission.tags
         if self._packed.blobs:
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
         return wanted

@@ -93,5 +93,5 @@ def to_like(pattern: str) -> str:
     return escaped.replace("*", "%")
 
 
-def to_json(values: list[str] | Mapping[str, int]) -> str:
+def to_json(values: list[str] | Mapping[str, int] | Mapping[str, str]) -> str:
     return msgspec.json.encode(values).decode()

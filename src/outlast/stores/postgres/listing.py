@@ -1,6 +1,6 @@
 """The topic `listing` in PostgreSQL. See `outlast.store.listing` for the promises."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from outlast.stores.postgres.claim import to_json
 from outlast.stores.postgres.pipeline import Row
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
+_tags = msgspec.json.Decoder(dict[str, str]).decode
 _names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -43,6 +44,7 @@ class PostgresListing:
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -54,10 +56,13 @@ class PostgresListing:
             "parent": parent,
             "before": before,
             "limit": limit,
+            **tag_filters(tags),
             **failure_filters(failed),
         }
         # A statement for each index: one with all conditions would be planned for none of them.
         name = "sessions" if tenant is None else "sessions_of_tenant"
+        if tags:
+            name = "sessions_of_tag" if tenant is None else "sessions_of_tag_of_tenant"
         if parent is not None:
             name = "sessions_of_parent"
         if failed is not None:
@@ -188,6 +193,12 @@ def open_filters(
     }
 
 
+def tag_filters(tags: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return which tags are looked for; the first leads to the sessions."""
+    name, value = next(iter((tags or {}).items()), (None, None))
+    return {"tag_name": name, "tag_value": value, "tags": to_json(tags or {})}
+
+
 def failure_filters(failed: FailureFilter | None) -> dict[str, Any]:
     """Return which failures are looked for."""
     since = failed.since if failed else None
@@ -199,7 +210,7 @@ def failure_filters(failed: FailureFilter | None) -> dict[str, Any]:
 
 def describe_session(row: Row) -> SessionInfo:
     session_id, tenant, agent, mode, status, created_at, updated_at, end, *rest = row
-    over, token, parent, listed, lane_count, seen_at = rest
+    over, token, parent, tags, listed, lane_count, seen_at = rest
     lanes = _decode(listed)
     return SessionInfo(
         session_id=session_id,
@@ -213,6 +224,7 @@ def describe_session(row: Row) -> SessionInfo:
         over=over,
         token=token,
         parent=parent,
+        tags=dict(sorted(_tags(tags).items())),
         lanes=tuple(describe_lane((session_id, tenant, agent, *lane)) for lane in lanes),
         lane_count=len(lanes) if lane_count is None else lane_count,
         seen_at=date_of(seen_at),

@@ -49,6 +49,20 @@ CREATE TABLE outlast.children (
 CREATE INDEX children_of_parent ON outlast.children (parent, sid);
 CREATE INDEX children_orphaned ON outlast.children (sid) WHERE orphaned;
 
+-- What sessions are found by: texts by name, given at their start. A list of those with a tag is a
+-- scan of neighbours, newest first, of one tenant or of all.
+CREATE TABLE outlast.tags (
+    tenant text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    PRIMARY KEY (tenant, name, value, id)
+);
+
+CREATE INDEX tags_of_any_tenant ON outlast.tags (name, value, id);
+CREATE INDEX tags_of_session ON outlast.tags (tenant, sid);
+
 -- One row per commit. Rows come compressed and are kept in one piece.
 CREATE TABLE outlast.log (
     tenant text COLLATE "C" NOT NULL,
@@ -493,6 +507,9 @@ SELECT s.sid, s.id, s.tenant, s.agent, s.mode, s.created_at, s.over,
        coalesce((SELECT c.parent
                    FROM outlast.children AS c
                   WHERE c.tenant = s.tenant AND c.sid = s.sid), '') AS parent,
+       coalesce((SELECT jsonb_object_agg(t.name, t.value)
+                   FROM outlast.tags AS t
+                  WHERE t.tenant = s.tenant AND t.sid = s.sid), '{}') AS tags,
        (SELECT jsonb_agg(l.listed ORDER BY l.lid)
           FROM outlast.lane_list AS l
          WHERE l.tenant = s.tenant AND l.sid = s.sid)::text AS lanes,

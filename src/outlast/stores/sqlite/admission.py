@@ -40,6 +40,7 @@ from outlast.stores.sqlite.database import (
     column_of,
     key_of,
     lane_of,
+    to_json,
 )
 
 ARRIVAL = 1
@@ -209,6 +210,9 @@ def start_session(db: Database, admission: Admission) -> ArrivalTarget:
     if admission.token:
         key = {"tenant": admission.tenant, "token": admission.token, "sid": row[0]}
         db.run("add_token", key)
+    if admission.tags:
+        key = {"tenant": admission.tenant, "session_id": admission.session_id, "sid": row[0]}
+        db.run("add_tags", {**key, "tags": to_json(admission.tags)})
     if admission.outbox:
         outbox.add(db, row[0], admission.outbox)
     return ArrivalTarget(row[0], admission.agent, None, "")

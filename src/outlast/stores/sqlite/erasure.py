@@ -20,6 +20,7 @@ PARTS = (
     "strip_deliveries",
     "erase_requests",
     "erase_tokens",
+    "erase_tags",
     "erase_snapshots",
     "erase_slices",
     "erase_own_effects",

@@ -3,7 +3,7 @@
 See `outlast.store.listing` for the promises; the functions run on a reader's thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -34,7 +34,9 @@ from outlast.stores.sqlite.database import (
     to_json,
 )
 
-SESSION = "session_id tenant agent mode status created_at updated_at end over token parent".split()
+SESSION = (
+    "session_id tenant agent mode status created_at updated_at end over token parent tags".split()
+)
 """The columns of `session` and `sessions` behind the first."""
 
 
@@ -54,6 +56,7 @@ class SqliteListing:
         agent: str | None = None,
         status: str | None = None,
         parent: str | None = None,
+        tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -65,6 +68,7 @@ class SqliteListing:
             "parent": parent,
             "before": before,
             "limit": limit,
+            **tag_filters(tags),
             **failure_filters(failed),
         }
         return await self._access.read(lambda db: sessions(db, filters))
@@ -165,6 +169,8 @@ def session(db: Database, session_id: str) -> SessionInfo | None:
 
 def sessions(db: Database, filters: Params) -> list[SessionInfo]:
     name = of_tenant("sessions", filters)
+    if filters["tag_name"] is not None:
+        name = of_tenant("sessions_of_tag", filters)
     if filters["parent"]:
         name = "sessions_of_parent"
     if filters["failed"]:
@@ -174,6 +180,7 @@ def sessions(db: Database, filters: Params) -> list[SessionInfo]:
 
 OF_TENANT = {
     "sessions": "sessions_of_tenant",
+    "sessions_of_tag": "sessions_of_tag_of_tenant",
     "failed_sessions": "failed_sessions_of_tenant",
     "lanes": "lanes_of_tenant",
     "failed_lanes": "failed_lanes_of_tenant",
@@ -202,11 +209,17 @@ def describe_session(db: Database, row: Row, lanes: Sequence[Row], count: int) -
     whose = known["session_id"], known["tenant"], known["agent"]
     instants = {name: date_of(known[name]) for name in ("created_at", "updated_at")}
     return SessionInfo(
-        **{**known, **instants},
+        **{**known, **instants, "tags": in_order(known["tags"])},
         lanes=tuple(describe_lane(*whose, *lane) for lane in lanes),
         lane_count=count,
         seen_at=date_of(db.clock.now()),
     )
+
+
+def tag_filters(tags: Mapping[str, str] | None) -> Params:
+    """Return which tags are looked for; the first leads to the sessions."""
+    name, value = next(iter((tags or {}).items()), (None, None))
+    return {"tag_name": name, "tag_value": value, "tags": to_json(tags or {})}
 
 
 def failure_filters(failed: FailureFilter | None) -> Params:
@@ -391,6 +404,11 @@ def workers(db: Database) -> list[WorkerInfo]:
             arrived_since,
         ) in rows
     ]
+
+
+def in_order(column: str) -> dict[str, str]:
+    """Return tags that a row holds as JSON, by name."""
+    return dict(sorted(msgspec.json.decode(column, type=dict[str, str]).items()))
 
 
 def names_of(column: str) -> tuple[str, ...]:

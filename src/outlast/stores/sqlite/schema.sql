@@ -32,6 +32,20 @@ CREATE INDEX outlast_sessions_of_tenant ON outlast_sessions (tenant, id);
 CREATE INDEX outlast_sessions_of_parent ON outlast_sessions (parent, id) WHERE parent <> '';
 CREATE INDEX outlast_sessions_orphaned ON outlast_sessions (id) WHERE orphaned;
 
+-- What sessions are found by: texts by name, given at their start. A list of those with a tag is a
+-- scan of neighbours, newest first, of one tenant or of all.
+CREATE TABLE outlast_tags (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    id TEXT NOT NULL,
+    sid INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name, value, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX outlast_tags_of_any_tenant ON outlast_tags (name, value, id, sid);
+CREATE INDEX outlast_tags_of_session ON outlast_tags (sid, name, value);
+
 -- One row per commit. The key is sid << 32 | first offset: reading a session is a scan
 -- of neighbours, and there is no second index to keep. The next offset follows from a
 -- session's last row: only one transaction writes at a time, so offsets become visible in

@@ -14,7 +14,7 @@ import pytest
 
 TOPICS = (
     "admission builder commit commit_index dead_worker document durability erasure failure "
-    "flow_control listing outbox ownership reading request send transaction usage wake_up"
+    "flow_control listing outbox ownership reading request send tag transaction usage wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
@@ -33,6 +33,7 @@ from outlast.testing.contract.ownership import OwnershipContract  # noqa: E402
 from outlast.testing.contract.reading import ReadingContract  # noqa: E402
 from outlast.testing.contract.request import RequestContract  # noqa: E402
 from outlast.testing.contract.send import SendContract  # noqa: E402
+from outlast.testing.contract.tag import TagContract  # noqa: E402
 from outlast.testing.contract.transaction import TransactionContract  # noqa: E402
 from outlast.testing.contract.usage import UsageContract  # noqa: E402
 from outlast.testing.contract.wake_up import WakeUpContract  # noqa: E402
@@ -51,6 +52,7 @@ class VolatileStoreContract(
     ReadingContract,
     ListingContract,
     FailureContract,
+    TagContract,
     DocumentContract,
     OutboxContract,
     ErasureContract,

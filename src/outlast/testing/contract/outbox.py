@@ -22,7 +22,9 @@ HOOK = NewOutboxCursor("webhook", ("turn.completed", "turn.failed"), "https://sh
 
 
 async def start_with_cursor(store: Store, clock: ManualClock, **changes: Any) -> Claim:
-    return await start_and_claim(store, clock, **{"outbox": (HOOK,), **changes})
+    return await start_and_claim(
+        store, clock, **{"outbox": (HOOK,), "tags": {"on": "paper"}, **changes}
+    )
 
 
 async def tell(store: Store, claim: Claim) -> Claim:

@@ -90,6 +90,17 @@ def taken_in_order(name: str, session: SessionEvidence) -> Iterator[str]:
                     queue.remove(delivery_id)
 
 
+# Listings
+
+
+def sessions_are_found_by_their_tags(evidence: SimulationEvidence) -> Iterator[str]:
+    """Every start of a user has a tag that no other has; children have none."""
+    for name, session in evidence.sessions.items():
+        due = () if session.info.parent else (name,)
+        if session.alike != due:
+            yield f"{name}: by its tags are found {session.alike or 'no sessions'}"
+
+
 # Readers
 
 

@@ -29,11 +29,16 @@ Place = tuple[str, str]
 
 
 class SessionEvidence(Struct, frozen=True, kw_only=True):
-    """A session at the end. `events` are its events as a reader that begins now gets them."""
+    """A session at the end.
+
+    `events` are its events as a reader that begins now gets them, `alike` all sessions that are
+    listed by its tags.
+    """
 
     info: SessionInfo
     entries: tuple[Entry, ...]
     events: tuple[tuple[int, str], ...]
+    alike: tuple[str, ...]
     findings: tuple[Finding, ...]
 
     def records(self, kind: type[R]) -> list[R]:

@@ -27,6 +27,7 @@ from outlast.testing.simulation.check_usage import usage_adds_up
 from outlast.testing.simulation.check_user import (
     nothing_accepted_is_lost,
     readers_see_what_is_kept,
+    sessions_are_found_by_their_tags,
     waiting_is_free,
 )
 from outlast.testing.simulation.check_wait import callers_are_quoted, waits_end_in_their_time
@@ -56,6 +57,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "rules are heeded": rules_are_heeded,
     "usage adds up": usage_adds_up,
     "state changes are kept": state_is_kept,
+    "tags find their sessions": sessions_are_found_by_their_tags,
 }
 
 

@@ -135,6 +135,7 @@ class SimulatedUser:
                 principal=principal,
                 capabilities={"request_input": can_ask},
                 deadline=deadline,
+                tags={"start": dispatch},
             )
 
         session = await insist(start)
@@ -200,6 +201,7 @@ class SimulatedUser:
                 dispatch_id=dispatch,
                 tenant=tenant,
                 principal=principal,
+                tags={"start": dispatch},
             )
 
         receipt = await insist(deliver)

@@ -193,10 +193,12 @@ class SimulatedWorld:
             name = info.session_id
             session: Session[Any] = await outside.session(name)
             page = await self.memory.log.read(name, 0, 1_000_000)
+            alike = await outside.sessions(tenant=info.tenant, tags=info.tags) if info.tags else ()
             sessions[name] = SessionEvidence(
                 info=info,
                 entries=page.entries,
                 events=tuple(await all_events(session)),
+                alike=tuple(each.session_id for each in alike),
                 findings=tuple(await verify(self.memory, name)),
             )
         agents = {agent.name: agent for agent in self._agents}

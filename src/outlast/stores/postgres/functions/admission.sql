@@ -139,6 +139,11 @@ BEGIN
                        name text, url text, secret text, events jsonb
                    );
         END IF;
+        IF wanted ? 'tags' THEN
+            INSERT INTO outlast.tags (tenant, name, value, id, sid)
+            SELECT w.tenant, t.key, t.value, w.session, s.sid
+              FROM jsonb_each_text(wanted->'tags') AS t;
+        END IF;
         IF wanted ? 'parent' THEN
             INSERT INTO outlast.children (tenant, sid, parent)
             VALUES (w.tenant, s.sid, wanted->>'parent');

@@ -41,6 +41,7 @@ BEGIN
     DELETE FROM outlast.slices AS n WHERE n.tenant = s.tenant AND n.sid = s.sid;
     DELETE FROM outlast.requests AS q WHERE q.tenant = s.tenant AND q.sid = s.sid;
     DELETE FROM outlast.tokens AS t WHERE t.tenant = s.tenant AND t.sid = s.sid;
+    DELETE FROM outlast.tags AS t WHERE t.tenant = s.tenant AND t.sid = s.sid;
     PERFORM outlast.forget_deliveries(s.tenant, s.sid);
     PERFORM outlast.forget_effects(s.tenant, session);
     PERFORM outlast.unlink_blobs(s.tenant, s.sid);

@@ -1,13 +1,14 @@
 -- name: session
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.lanes, NULL, outlast.now_ms()
+       s.over, s.token, s.parent, s.tags::text, s.lanes, NULL, outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE s.id = :session_id;
 
 -- name: sessions
 -- Ids sort by the time they were made.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
+       s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
+       outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
@@ -17,7 +18,8 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
 
 -- name: sessions_of_tenant
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
+       s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
+       outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE s.tenant = :tenant AND s.id <> ''
    AND (:before::text IS NULL OR s.id < :before)
@@ -26,9 +28,51 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
  ORDER BY s.id DESC
  LIMIT :limit;
 
+-- name: sessions_of_tag
+-- From the sessions with the first of the tags; the others are looked at in each. OFFSET 0 keeps
+-- this order: the planner knows nothing of how many have a tag.
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
+       outlast.now_ms()
+  FROM outlast.tags AS t
+ CROSS JOIN LATERAL (
+           SELECT * FROM outlast.session_list AS r
+            WHERE r.tenant = t.tenant AND r.sid = t.sid
+           OFFSET 0
+       ) AS s
+ WHERE t.name = :tag_name
+   AND t.value = :tag_value
+   AND (:before::text IS NULL OR t.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+   AND s.tags @> :tags::jsonb
+ ORDER BY t.id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_tag_of_tenant
+SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
+       s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
+       outlast.now_ms()
+  FROM outlast.tags AS t
+ CROSS JOIN LATERAL (
+           SELECT * FROM outlast.session_list AS r
+            WHERE r.tenant = t.tenant AND r.sid = t.sid
+           OFFSET 0
+       ) AS s
+ WHERE t.tenant = :tenant
+   AND t.name = :tag_name
+   AND t.value = :tag_value
+   AND (:before::text IS NULL OR t.id < :before)
+   AND (:agent::text IS NULL OR s.agent = :agent)
+   AND (:status::text IS NULL OR s.status = :status)
+   AND s.tags @> :tags::jsonb
+ ORDER BY t.id DESC
+ LIMIT :limit;
+
 -- name: sessions_of_parent
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
+       s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
+       outlast.now_ms()
   FROM outlast.children AS c
   JOIN outlast.session_list AS s ON s.tenant = c.tenant AND s.sid = c.sid
  WHERE c.parent = :parent
@@ -36,13 +80,15 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
    AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
+   AND s.tags @> :tags::jsonb
  ORDER BY s.id DESC
  LIMIT :limit;
 
 -- name: failed_sessions
 -- It is planned for every call: with few lanes that have failed, by their index.
 SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.last_offset,
-       s.over, s.token, s.parent, s.some_lanes, s.lane_count, outlast.now_ms()
+       s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
+       outlast.now_ms()
   FROM outlast.session_list AS s
  WHERE (s.tenant, s.sid) IN (SELECT l.tenant, l.sid
                                FROM outlast.lanes AS l
@@ -55,6 +101,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
    AND (:parent::text IS NULL OR s.parent = :parent)
+   AND s.tags @> :tags::jsonb
  ORDER BY s.id DESC
  LIMIT :limit;
 

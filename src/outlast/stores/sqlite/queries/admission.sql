@@ -29,6 +29,10 @@ VALUES (1 + max(coalesce((SELECT max(sid) FROM outlast_sessions), 0),
         :session_id, :tenant, :agent, :mode, :at, :parent)
 RETURNING sid;
 
+-- name: add_tags
+INSERT INTO outlast_tags (tenant, name, value, id, sid)
+SELECT :tenant, key, value, :session_id, :sid FROM json_each(:tags);
+
 -- name: add_outbox_cursors
 -- JSON rows of name, address, secret and the types of events.
 INSERT INTO outlast_outbox_cursors (sid, name, url, secret, events)

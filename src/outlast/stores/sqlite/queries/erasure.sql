@@ -20,6 +20,9 @@ DELETE FROM outlast_requests WHERE sid = :sid;
 -- name: erase_tokens
 DELETE FROM outlast_tokens WHERE sid = :sid;
 
+-- name: erase_tags
+DELETE FROM outlast_tags WHERE sid = :sid;
+
 -- name: erase_snapshots
 DELETE FROM outlast_snapshots WHERE lid IN (SELECT lid FROM outlast_lanes WHERE sid = :sid);
 

@@ -3,15 +3,17 @@
 
 -- name: session
 SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
-       parent
-  FROM outlast_session_list
+       parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM outlast_session_list AS v
  WHERE id = :session_id;
 
 -- name: sessions
 -- Ids sort by the time they were made.
 SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
-       parent
-  FROM outlast_session_list
+       parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM outlast_session_list AS v
  WHERE (:before IS NULL OR id < :before)
    AND (:agent IS NULL OR agent = :agent)
    AND (:status IS NULL OR status = :status)
@@ -21,8 +23,9 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
 
 -- name: sessions_of_tenant
 SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
-       parent
-  FROM outlast_session_list
+       parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM outlast_session_list AS v
  WHERE tenant = :tenant
    AND id < coalesce(:before, '~')
    AND (:agent IS NULL OR agent = :agent)
@@ -31,16 +34,63 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
  ORDER BY id DESC
  LIMIT :limit;
 
+-- name: sessions_of_tag
+-- From the sessions with the first of the tags; the others are looked at in each. CROSS JOIN keeps
+-- this order.
+SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
+       v.over, v.token, v.parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM outlast_tags AS t
+ CROSS JOIN outlast_session_list AS v ON v.sid = t.sid
+ WHERE t.name = :tag_name
+   AND t.value = :tag_value
+   AND t.id < coalesce(:before, '~')
+   AND (:agent IS NULL OR v.agent = :agent)
+   AND (:status IS NULL OR v.status = :status)
+   AND NOT EXISTS (SELECT 1
+                     FROM json_each(:tags) AS w
+                    WHERE NOT EXISTS (SELECT 1
+                                        FROM outlast_tags AS o
+                                       WHERE o.sid = v.sid AND o.name = w.key AND o.value = w.value))
+ ORDER BY t.id DESC
+ LIMIT :limit;
+
+-- name: sessions_of_tag_of_tenant
+SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
+       v.over, v.token, v.parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM outlast_tags AS t
+ CROSS JOIN outlast_session_list AS v ON v.sid = t.sid
+ WHERE t.tenant = :tenant
+   AND t.name = :tag_name
+   AND t.value = :tag_value
+   AND t.id < coalesce(:before, '~')
+   AND (:agent IS NULL OR v.agent = :agent)
+   AND (:status IS NULL OR v.status = :status)
+   AND NOT EXISTS (SELECT 1
+                     FROM json_each(:tags) AS w
+                    WHERE NOT EXISTS (SELECT 1
+                                        FROM outlast_tags AS o
+                                       WHERE o.sid = v.sid AND o.name = w.key AND o.value = w.value))
+ ORDER BY t.id DESC
+ LIMIT :limit;
+
 -- name: sessions_of_parent
 SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset, over, token,
-       parent
-  FROM outlast_session_list
+       parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM outlast_session_list AS v
  WHERE parent = :parent
    AND parent <> ''
    AND (:tenant IS NULL OR tenant = :tenant)
    AND (:before IS NULL OR id < :before)
    AND (:agent IS NULL OR agent = :agent)
    AND (:status IS NULL OR status = :status)
+   AND NOT EXISTS (SELECT 1
+                     FROM json_each(:tags) AS w
+                    WHERE NOT EXISTS (SELECT 1
+                                        FROM outlast_tags AS o
+                                       WHERE o.sid = v.sid AND o.name = w.key AND o.value = w.value))
  ORDER BY id DESC
  LIMIT :limit;
 
@@ -107,7 +157,8 @@ SELECT s.id, s.tenant, s.agent, l.lane,
 -- name: failed_sessions
 -- From the few lanes that have failed to their sessions: CROSS JOIN keeps this order.
 SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
-       v.over, v.token, v.parent
+       v.over, v.token, v.parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
   FROM (SELECT DISTINCT l.sid
           FROM outlast_lanes AS l
          WHERE l.failed_at > 0
@@ -120,12 +171,18 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
    AND (:parent IS NULL OR v.parent = :parent)
+   AND NOT EXISTS (SELECT 1
+                     FROM json_each(:tags) AS w
+                    WHERE NOT EXISTS (SELECT 1
+                                        FROM outlast_tags AS o
+                                       WHERE o.sid = v.sid AND o.name = w.key AND o.value = w.value))
  ORDER BY v.id DESC
  LIMIT :limit;
 
 -- name: failed_sessions_of_tenant
 SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
-       v.over, v.token, v.parent
+       v.over, v.token, v.parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
   FROM (SELECT DISTINCT l.sid
           FROM outlast_lanes AS l
          WHERE l.tenant = :tenant
@@ -138,6 +195,11 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
    AND (:parent IS NULL OR v.parent = :parent)
+   AND NOT EXISTS (SELECT 1
+                     FROM json_each(:tags) AS w
+                    WHERE NOT EXISTS (SELECT 1
+                                        FROM outlast_tags AS o
+                                       WHERE o.sid = v.sid AND o.name = w.key AND o.value = w.value))
  ORDER BY v.id DESC
  LIMIT :limit;
 
