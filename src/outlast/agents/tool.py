@@ -13,6 +13,7 @@ from outlast.agents.model.client import ToolSpec
 from outlast.agents.resource import KeysOf, Resources, keys_of
 from outlast.agents.return_type import ReturnType
 from outlast.agents.runtime.context import Context
+from outlast.agents.runtime.loop_watch import LoopWatch, answer_of
 from outlast.agents.schema import Arguments, summary
 from outlast.core.instant import Span
 from outlast.core.limit import Bound
@@ -189,7 +190,9 @@ class Tool(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    async def may_be_approved_by(self, who: str, requesters: Collection[str]) -> bool:
+    async def may_be_approved_by(
+        self, who: str, requesters: Collection[str], watch: LoopWatch | None = None
+    ) -> bool:
         """Say whether a principal may answer for a call that was made for the requesters."""
         if not self.policy.restricted:
             return True
@@ -197,8 +200,7 @@ class Tool(Generic[P, R]):
             return False
         if self.approvers is None:
             return True
-        said = self.approvers(who)
-        return bool(await said if inspect.isawaitable(said) else said)
+        return bool(await answer_of(watch, self.approvers, who, approvers=self.name))
 
     def misfit(self, called: str, args: str) -> str:
         """Return why a call cannot be run with these arguments: both forms, for a human."""

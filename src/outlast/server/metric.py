@@ -20,7 +20,7 @@ COUNTERS = {
     "claims": "Lanes that the worker has claimed.",
     "commits": "Commits that it has written.",
     "refusals": "Commits of its that the store has refused.",
-    "blocked_loops": "How often an async tool has blocked its event loop for over a second.",
+    "blocked_loops": "How often code of the app has blocked its event loop for over a second.",
     "groups": "Transactions of its process, each with all that waited for the one before.",
     "grouped": "What they carried: grouped / groups is the group size.",
 }

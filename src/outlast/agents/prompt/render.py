@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from inspect import isawaitable
 from typing import Any, get_args
 
 from msgspec import Struct
@@ -19,9 +18,9 @@ from outlast.agents.prompt.template import (
     PlacedSection,
     PromptTemplate,
     filled,
-    values_of_params,
 )
 from outlast.agents.runtime.context import InstructionContext, SessionContext
+from outlast.agents.runtime.loop_watch import LoopWatch, answer_of
 from outlast.agents.state.slice_type import type_of
 from outlast.core.message import check_text
 from outlast.core.prompt import section_digest
@@ -55,14 +54,17 @@ def joined(sections: Iterable[PromptSection], *, tail: bool) -> str:
 class PromptRenderer:
     """One agent's template in one worker."""
 
-    def __init__(self, template: PromptTemplate, deps: Any = None) -> None:
+    def __init__(
+        self, template: PromptTemplate, deps: Any = None, watch: LoopWatch | None = None
+    ) -> None:
         self.template = template
+        self._watch = watch
         self._deps = deps
         self._kept: OrderedDict[tuple[str, str], tuple[Any, str | None]] = OrderedDict()
 
     async def render(self, session: SessionContext) -> RenderedPrompt:
         """Return the prompt as the session's state makes it now."""
-        params = await values_of_params(self.template, InstructionContext(self._deps, session))
+        params = await self._params(InstructionContext(self._deps, session))
         ctx = PromptContext(self._deps, session, params)
         opened = opened_in(session) if self.template.tools else frozenset()
         shown: list[PromptSection] = []
@@ -74,6 +76,16 @@ class PromptRenderer:
         told = joined(shown, tail=False), joined(shown, tail=True)
         return RenderedPrompt(*told, tuple(shown), hidden)
 
+    async def _params(self, ctx: InstructionContext[Any]) -> Params:
+        """Return the parameters of the prompt for a session."""
+        params = self.template.params
+        if not callable(params):
+            return params
+        given = await answer_of(self._watch, params, ctx, section="params")
+        if not isinstance(given, Mapping):
+            raise InvalidDefinition(f"the params of a prompt are values by name, not {given!r:.80}")
+        return given
+
     async def _render(
         self,
         placed: PlacedSection,
@@ -82,7 +94,7 @@ class PromptRenderer:
         shown: list[PromptSection],
         offered: set[str],
     ) -> None:
-        is_summary = placed.path not in opened and await is_summarised(placed, ctx)
+        is_summary = placed.path not in opened and await self._is_summarised(placed, ctx)
         body = summary_of(placed, ctx.params) if is_summary else await self._body(placed, ctx)
         if body is None:
             return
@@ -115,8 +127,7 @@ class PromptRenderer:
     async def _call(self, placed: PlacedSection, ctx: PromptContext[Any]) -> str | None:
         assert callable(placed.section.body)
         try:
-            found = placed.section.body(ctx)
-            text = await found if isawaitable(found) else found
+            text = await answer_of(self._watch, placed.section.body, ctx, section=placed.path)
         except Exception as error:
             error.add_note(f"in the section {placed.path} of the prompt")
             raise
@@ -127,19 +138,17 @@ class PromptRenderer:
             )
         return text or None
 
-
-async def is_summarised(placed: PlacedSection, ctx: PromptContext[Any]) -> bool:
-    found: Any = placed.section.visibility
-    if callable(found):
-        found = found(ctx)
-        found = await found if isawaitable(found) else found
-        if found not in get_args(Visibility):
-            raise InvalidDefinition(
-                f'the visibility of the section {placed.path} is "full" or "summary", not'
-                f" {found!r:.80}",
-                section=placed.path,
-            )
-    return bool(found == "summary")
+    async def _is_summarised(self, placed: PlacedSection, ctx: PromptContext[Any]) -> bool:
+        found: Any = placed.section.visibility
+        if callable(found):
+            found = await answer_of(self._watch, found, ctx, section=placed.path)
+            if found not in get_args(Visibility):
+                raise InvalidDefinition(
+                    f'the visibility of the section {placed.path} is "full" or "summary", not'
+                    f" {found!r:.80}",
+                    section=placed.path,
+                )
+        return bool(found == "summary")
 
 
 def summary_of(placed: PlacedSection, params: Params) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import isawaitable
 from string import Template
 from typing import Any, get_args
 
@@ -95,17 +94,6 @@ class PromptTemplate:
                 names = params_of(text, placed.path)
                 if not callable(self.params):
                     check_known(names, self.params, placed.path)
-
-
-async def values_of_params(template: PromptTemplate, ctx: InstructionContext[Any]) -> Params:
-    """Return the parameters of a prompt for a session."""
-    if not callable(template.params):
-        return template.params
-    given = template.params(ctx)
-    given = await given if isawaitable(given) else given
-    if not isinstance(given, Mapping):
-        raise InvalidDefinition(f"the params of a prompt are values by name, not {given!r:.80}")
-    return given
 
 
 def filled(text: str, params: Params, path: str) -> str:

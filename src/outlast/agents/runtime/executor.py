@@ -17,7 +17,7 @@ from outlast.agents.model.client import (
 from outlast.agents.prompt.render import PromptRenderer
 from outlast.agents.runtime.environment import ALONE, Environment
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.runtime.loop_watch import LoopWatch
+from outlast.agents.runtime.loop_watch import LoopWatch, noted
 from outlast.agents.runtime.model_call import ModelCaller, output_of
 from outlast.agents.runtime.rule_run import RuleRunner, last_words
 from outlast.agents.runtime.thread import ToolThreads
@@ -69,12 +69,13 @@ class AgentExecutor:
         self._agent = agent
         self._environment = environment
         self._threads = threads
+        self._watch = watch
         self._rules = RuleRunner(agent, deps, threads, watch)
         # One for all models: what a section says does not depend on which of them is asked.
-        renderer = PromptRenderer(agent.prompt, deps) if agent.prompt else None
+        renderer = PromptRenderer(agent.prompt, deps, watch) if agent.prompt else None
         self._callers = {
             name: ModelCaller(
-                agent, number, client, deps, clock, environment, self._rules, renderer
+                agent, number, client, deps, clock, environment, self._rules, renderer, watch
             )
             for number, (name, client) in enumerate(zip(agent.policy.models, clients, strict=True))
         }
@@ -117,7 +118,8 @@ class AgentExecutor:
         return self._caller(lane).timed_out(lane)
 
     def change_state(self, change: StateChangeRequested, slices: Slices) -> list[StateRecord]:
-        return make(change, slices)
+        with noted(self._watch, reducer=change.slice or change.event):
+            return make(change, slices)
 
     def cut_off(self, lane: Lane) -> ModelFailed:
         return self._caller(lane).cut_off(lane)
@@ -189,7 +191,7 @@ class AgentExecutor:
             return True
         try:
             async with asyncio.timeout(LONGEST_DECISION):
-                return await tool.may_be_approved_by(reply.principal, requesters(lane))
+                return await tool.may_be_approved_by(reply.principal, requesters(lane), self._watch)
         except Exception:  # the user's own function
             log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
             return False

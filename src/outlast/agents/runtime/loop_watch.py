@@ -1,14 +1,17 @@
-"""Names the async tool that blocks the event loop, while it does so.
+"""Names the code of the app that blocks the event loop, while it does so.
 
-Everything in a worker runs on one loop: a tool that computes, or calls something that blocks,
-stops every other session of the worker. Owns the notes of which tool the loop is in, and the
-thread that reads them: the loop itself cannot tell. Refuses to stop the tool: nothing can.
+Everything in a worker runs on one loop: an async tool that computes, or a function of a prompt that
+calls something that blocks, stops every other session of the worker. Owns the notes of which code
+the loop is in, and the thread that reads them: the loop itself cannot tell. Refuses to stop that
+code: nothing can.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 from outlast.clock import Clock
@@ -19,12 +22,12 @@ log = get_logger("outlast.agents")
 T = TypeVar("T")
 
 LONGEST_STEP = 1.0
-"""How many seconds a tool may keep the loop before it is named."""
+"""How many seconds code may keep the loop before it is named."""
 INTERVAL = 0.25
 
 
-class ToolStep:
-    """The tool that the loop runs now, since when, and whether a warning has named it."""
+class LoopStep:
+    """The code that the loop runs now, since when, and whether a warning has named it."""
 
     def __init__(self, ids: Mapping[str, object], since: float) -> None:
         self.ids = ids
@@ -38,7 +41,7 @@ class LoopWatch:
     def __init__(self, clock: Clock) -> None:
         self.blocked = 0
         self._clock = clock
-        self._step: ToolStep | None = None
+        self._step: LoopStep | None = None
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -52,18 +55,28 @@ class LoopWatch:
         """Return what was counted, by the name of its metric."""
         return {"blocked_loops": self.blocked}
 
-    def watched(self, run: Awaitable[T], tool: str) -> WatchedRun[T]:
-        """Return a run of a tool whose steps are noted here."""
-        return WatchedRun(self, run, {**known(), "tool": tool})
+    def watched(self, run: Awaitable[T], **named: str) -> WatchedRun[T]:
+        """Return a run of code whose steps are noted here: `tool="refund"` says what it is."""
+        return WatchedRun(self, run, {**known(), **named})
+
+    @contextmanager
+    def inside(self, **named: str) -> Iterator[None]:
+        """Note what the loop is in; code that this is a part of goes on being noted behind it."""
+        before = self._step
+        self.enter({**known(), **named})
+        try:
+            yield
+        finally:
+            self._step = before
 
     def enter(self, ids: Mapping[str, object]) -> None:
-        self._step = ToolStep(ids, self._clock.monotonic())
+        self._step = LoopStep(ids, self._clock.monotonic())
 
     def leave(self) -> None:
         self._step = None
 
     def look(self) -> None:
-        """Name the tool that the loop is in, if it has been so for too long."""
+        """Name the code that the loop is in, if it has been so for too long."""
         step = self._step
         if step is None or step.is_named:
             return
@@ -72,8 +85,8 @@ class LoopWatch:
             step.is_named = True
             self.blocked += 1
             log.warning(
-                "an async tool blocks the event loop, and every session of this worker waits for"
-                " it: await what it waits for, or make it a sync tool, which has a thread",
+                "code of the app blocks the event loop, and every session of this worker waits for"
+                " it: await what it waits for, or give it a thread, as a sync tool has",
                 extra={**step.ids, "seconds": round(seconds, 1)},
             )
 
@@ -109,5 +122,21 @@ class WatchedRun(Awaitable[T]):
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as thrown:  # noqa: BLE001 - belongs to the tool, a cancel too
+            except BaseException as thrown:  # noqa: BLE001 - belongs to the code, a cancel too
                 error = thrown
+
+
+def noted(watch: LoopWatch | None, **named: str) -> AbstractContextManager[None]:
+    """Note what the loop is in, where somebody watches it."""
+    return watch.inside(**named) if watch else nullcontext()
+
+
+async def answer_of(
+    watch: LoopWatch | None, function: Callable[..., Any], *args: Any, **named: str
+) -> Any:
+    """Call a function on the loop that may be async, and return what it says."""
+    with noted(watch, **named):
+        found = function(*args)
+    if not isawaitable(found):
+        return found
+    return await (watch.watched(found, **named) if watch else found)

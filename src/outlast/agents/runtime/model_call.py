@@ -4,7 +4,6 @@ What a client raises, and what the user's own instructions do, becomes a failure
 the time limits are the engine's.
 """
 
-import inspect
 from collections.abc import AsyncGenerator, Mapping
 from math import inf
 from typing import Any
@@ -33,6 +32,7 @@ from outlast.agents.prompt.render import PromptRenderer, RenderedPrompt
 from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import TypeMismatch, answered, fitted, from_json, to_json
+from outlast.agents.runtime.loop_watch import LoopWatch, answer_of, noted
 from outlast.agents.runtime.rule_run import RuleRunner
 from outlast.agents.runtime.tool_call import backoff, dedupe_of, failure_of
 from outlast.agents.tool import ask_question
@@ -124,10 +124,12 @@ class ModelCaller:
         environment: Environment,
         rules: RuleRunner,
         renderer: PromptRenderer | None = None,
+        watch: LoopWatch | None = None,
     ) -> None:
         self._rules = rules
         self._has_policies = rules.has_policies
         self._renderer = renderer
+        self._watch = watch
         self._agent = agent
         self.pricing = ModelPricing(agent.prices, agent.policy.models[number], client)
         self.client = client
@@ -210,8 +212,9 @@ class ModelCaller:
         if self._renderer:
             return await self._renderer.render(session)
         assert callable(instructions)
-        said = instructions(InstructionContext(self._deps, session))
-        return RenderedPrompt(await said if inspect.isawaitable(said) else said)
+        ctx = InstructionContext(self._deps, session)
+        name = self._agent.name
+        return RenderedPrompt(await answer_of(self._watch, instructions, ctx, instructions=name))
 
     async def _ask(self, request: ModelRequest, hear: Hear) -> FinishedAnswer:
         """Return the whole answer, having said what was said on the way."""
@@ -350,9 +353,14 @@ class ModelCaller:
             tool.bounds(args, lane.tenant)
             if tool.has_resources:
                 tool.reads(args), tool.writes(args)  # what they raise is a refusal, too
+            if callable(tool.approval):
+                with noted(self._watch, approval=tool.name):
+                    asks = tool.asks(args)
+            else:
+                asks = tool.asks(args)
             return replace(
                 seen,
-                asks=tool.asks(args),
+                asks=asks,
                 dedupe=dedupe_of(tool, args, lane),
                 formerly=tuple(args_digest(alias, part.args) for alias in tool.aliases),
             )

@@ -7,7 +7,7 @@ for a reason that says so. Of a feedback provider nothing is told then.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from outlast.agents.rule import (
     TurnContext,
 )
 from outlast.agents.runtime.context import SessionContext
-from outlast.agents.runtime.loop_watch import LoopWatch
+from outlast.agents.runtime.loop_watch import LoopWatch, answer_of
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
 from outlast.agents.runtime.tool_call import failure_of, failure_text
 from outlast.agents.tool import Tool
@@ -204,10 +204,9 @@ class RuleRunner:
         try:
             if slot:
                 found = await slot.begin(lambda: function(about))
+                found = await found if inspect.isawaitable(found) else found
             else:
-                found = function(about)
-            if inspect.isawaitable(found):
-                found = await self._watched(found, rule.name)
+                found = await answer_of(self._watch, function, about, rule=rule.name)
         except (Exception, SystemExit) as error:
             log.exception("a rule failed", extra={"rule": rule.name})
             raise RuleFailed(f"failed: {failure_of(error).message}") from None
@@ -218,9 +217,6 @@ class RuleRunner:
         said = f"returned {found!r:.80}, and not a sentence or None"
         log.error("a rule %s", said, extra={"rule": rule.name})
         raise RuleFailed(failure_text(said))
-
-    def _watched(self, run: Awaitable[T], name: str) -> Awaitable[T]:
-        return self._watch.watched(run, name) if self._watch else run
 
 
 def last_words(messages: Sequence[Message]) -> str:

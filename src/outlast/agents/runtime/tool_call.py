@@ -16,7 +16,7 @@ from outlast.agents.runtime.context import Context, SessionContext
 from outlast.agents.runtime.durable_wait import Parked
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.runtime.loop_watch import LoopWatch
+from outlast.agents.runtime.loop_watch import LoopWatch, noted
 from outlast.agents.tool import NotDone, Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
@@ -263,7 +263,7 @@ class ToolRunner:
         if tool.transactional:
             return await self._transact(tool, ctx, args, journal)
         value = await self._call(tool, ctx, args, journal)
-        return ended(tool, ctx, value, self._agent.milestones)
+        return ended(tool, ctx, value, self._agent.milestones, self._watch)
 
     async def _transact(
         self, tool: Tool, ctx: Context[Any], args: dict[str, Any], journal: CallJournal
@@ -273,7 +273,7 @@ class ToolRunner:
             async with AsyncExitStack() as stack:
                 ctx._transaction = transaction = LazyTransaction(journal, stack)
                 value = await self._call(tool, ctx, args, journal)
-                end = ended(tool, ctx, value, self._agent.milestones)
+                end = ended(tool, ctx, value, self._agent.milestones, self._watch)
                 if transaction.opened and isinstance(end, Returned):
                     await journal.conclude(transaction.opened, end)
                     return None
@@ -293,7 +293,7 @@ class ToolRunner:
         given = (ctx,) if tool.arguments.takes_context else ()
         if tool.is_async:
             run = tool.function(*given, **args)
-            return await (self._watch.watched(run, tool.name) if self._watch else run)
+            return await (self._watch.watched(run, tool=tool.name) if self._watch else run)
         ctx._waiting.in_thread = True
         value = await self._call_in_thread(lambda: tool.function(*given, **args), journal)
         if inspect.isawaitable(value):  # of an async function behind one that is not
@@ -327,7 +327,7 @@ class ToolRunner:
                 found = await found
             if found is NotDone or isinstance(found, NotDone):
                 return None
-            return returned(tool, found, ctx, self._agent.milestones)
+            return returned(tool, found, ctx, self._agent.milestones, self._watch)
         except NOT_THE_TOOLS:
             raise
         except BaseException as error:
@@ -370,12 +370,26 @@ def unkept(call: OpenCall, error: OutlastError) -> Interrupted:
     return Interrupted(call.call_id, reason, why=failure_text(error.message))
 
 
-def ended(tool: Tool, ctx: Context[Any], value: Any, milestones: MilestoneTrigger) -> ToolEnd:
+def ended(
+    tool: Tool,
+    ctx: Context[Any],
+    value: Any,
+    milestones: MilestoneTrigger,
+    watch: LoopWatch | None,
+) -> ToolEnd:
     """Return what a tool came to that ran to its end; it may have caught its own parking."""
-    return stopped(ctx) if ctx._waiting.is_parked else returned(tool, value, ctx, milestones)
+    if ctx._waiting.is_parked:
+        return stopped(ctx)
+    return returned(tool, value, ctx, milestones, watch)
 
 
-def returned(tool: Tool, value: Any, ctx: Context[Any], milestones: MilestoneTrigger) -> Returned:
+def returned(
+    tool: Tool,
+    value: Any,
+    ctx: Context[Any],
+    milestones: MilestoneTrigger,
+    watch: LoopWatch | None,
+) -> Returned:
     """Return a tool's result as it is stored, with all that the tool had buffered.
 
     Raises NotEncodable, or ResultMismatch if it is not what the tool is declared to return.
@@ -387,7 +401,8 @@ def returned(tool: Tool, value: Any, ctx: Context[Any], milestones: MilestoneTri
     if misfit := tool.returns.misfit(value):  # after that: so it is of bounded depth
         raise ResultMismatch(f"{tool.name} {misfit}", tool=tool.name)
     if is_dispatched:
-        dispatch(tool, value, ctx)
+        with noted(watch, reducer=type(value).__name__):
+            dispatch(tool, value, ctx)
     leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._state.changes))
     seen = (value, *ctx.session._state.dispatched)
     milestone = possible_milestone(milestones, seen, ctx.session)
