@@ -23,7 +23,7 @@ def reserve(room: str) -> str:
 async def book(ctx: Context, room: str) -> str:
     """Book a room, if the guest likes the price."""
     trace.append("first line")
-    number = await ctx.step("reserve", reserve, room)
+    number = await ctx.step(reserve, room, name="reserve")
     answer = await ctx.ask(f"{number} costs 90 €. Take it?", ["yes", "no"], allow_freeform=False)
     if answer.option == "no":
         return "not booked"

@@ -12,10 +12,11 @@ from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.runtime.branch import FirstResult
 from outlast.agents.runtime.callback import Callback, ReceivedCallback
 from outlast.agents.runtime.context import Answer, Context, InstructionContext, SessionContext
+from outlast.agents.runtime.step import NotDone
 from outlast.agents.runtime.subagent_call import Subagent
 from outlast.agents.subagent import AskableAgent
 from outlast.agents.subscription import Subscription
-from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, ToolResult, ask_question, tool
+from outlast.agents.tool import Approval, DedupeKey, Tool, ToolResult, ask_question, tool
 from outlast.app import Outlast
 from outlast.core.event import Event
 from outlast.core.message import File, Image, Text
@@ -30,7 +31,10 @@ from outlast.integration.telemetry import Telemetry
 from outlast.session import Receipt, Request, Result, Session, WaitingFor
 from outlast.session.inbox import QueueLimits
 from outlast.session.router import Key, Token
+from outlast.session.run import Run, RunInfo, RunResult
 from outlast.session.start import Webhook
+from outlast.workflows.context import WorkflowContext
+from outlast.workflows.workflow import Workflow, workflow
 
 if TYPE_CHECKING:
     from outlast.client import Client, RemoteSession
@@ -74,6 +78,9 @@ __all__ = [
     "Request",
     "Result",
     "Retry",
+    "Run",
+    "RunInfo",
+    "RunResult",
     "Schedule",
     "ServerSettings",
     "Session",
@@ -91,8 +98,11 @@ __all__ = [
     "Webhook",
     "WebhookSettings",
     "WorkerSettings",
+    "Workflow",
+    "WorkflowContext",
     "ask_question",
     "tool",
+    "workflow",
 ]
 
 

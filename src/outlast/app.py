@@ -20,10 +20,11 @@ from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import ref_of
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
-from outlast.core.lane import SessionMode, Status
+from outlast.core.instant import Span
+from outlast.core.lane import StartMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, is_id
-from outlast.core.setting import count_of, group_of, settings_of
+from outlast.core.setting import count_of, group_of, listed, settings_of
 from outlast.core.tag import check_tags
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
@@ -31,6 +32,7 @@ from outlast.errors import (
     InvalidDefinition,
     InvalidInput,
     StoreUnavailable,
+    UnknownRun,
     UnknownSession,
 )
 from outlast.integration.channel.channel import Channel, channels_by_name
@@ -66,14 +68,18 @@ from outlast.session.prompt import render_prompt
 from outlast.session.provider import ProviderControl
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
+from outlast.session.run import Run
 from outlast.session.start import NewSession, SessionStarter, Webhook
 from outlast.session.usage import UsageControl
 from outlast.store import SessionInfo, Store
 from outlast.stores.url import store_of
+from outlast.workflows.registry import find_workflow, workflows_by_name
+from outlast.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from outlast.server import ServerSettings
 
+In = TypeVar("In", default=Any)
 Out = TypeVar("Out", default=Any)
 HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 
@@ -86,6 +92,8 @@ DEFAULT_QUEUE = QueueLimits(session=1000)
 class Outlast:
     """An application: its agents, the store of their sessions, and the worker in this process.
 
+    A workflow is one of its `agents`: one whose model is its author's code.
+
     One message more than the `queue_limits` allow is refused with QueueFull. `public_url` is where
     this app's server is reached from outside: tools that wait for a callback or a sign-in need it.
     Tools act for people who have signed in to `connections`; people talk to agents through
@@ -94,7 +102,7 @@ class Outlast:
 
     def __init__(
         self,
-        agents: Sequence[Agent[Any, Any]] = (),
+        agents: Sequence[Agent[Any, Any] | Workflow[Any, Any]] = (),
         *,
         store: str | Store = DEFAULT_STORE,
         worker: WorkerSettings | None = DEFAULT_WORKER,
@@ -108,7 +116,9 @@ class Outlast:
         connections: ConnectionSettings | None = None,
         channels: Sequence[Channel] = (),
     ) -> None:
-        self.agents = agents_by_name(agents)
+        flows = [each for each in listed("agents", agents) if isinstance(each, Workflow)]
+        self.agents = agents_by_name([each for each in agents if not isinstance(each, Workflow)])
+        self.workflows = workflows_by_name(flows, self.agents)
         self.clock = clock or Clock()
         self.store = store_of(store, self.clock)
         self._opens_store = isinstance(store, str)
@@ -145,6 +155,7 @@ class Outlast:
             settings_of(Telemetry, "telemetry", telemetry),
             self._environment,
             queue_limits.session_bytes,
+            self.workflows,
         )
 
     def _join(self, channels: Mapping[str, Channel], webhooks: WebhookSettings | None) -> None:
@@ -158,7 +169,7 @@ class Outlast:
         self.webhooks = poster.settings
         # Hooks are added later; channels and remote agents are known here or never.
         others = [each for each in (senders, canceller) if not each.is_empty]
-        self._outbox = OutboxRoutes(agents, (poster, self._hooks, *others))
+        self._outbox = OutboxRoutes({**agents, **self.workflows}, (poster, self._hooks, *others))
         self._starter = SessionStarter(inbox, clock, self._outbox.cursors)
         self._router = SessionRouter(agents, store, clock, inbox, self._starter)
         self._channels = ChannelReceiver(channels, store, clock, self._router)
@@ -255,7 +266,7 @@ class Outlast:
         agent: Agent[Any, Out] | str,
         message: Said,
         *,
-        mode: SessionMode = "conversation",
+        mode: StartMode = "conversation",
         dispatch_id: str | None = None,
         retry_failed: bool = False,
         continuation_token: str | None = None,
@@ -293,6 +304,53 @@ class Outlast:
                 tags=tags,
             )
         )
+
+    async def run(
+        self,
+        workflow: Workflow[In, Out] | str,
+        input: In | None = None,
+        *,
+        dispatch_id: str | None = None,
+        delay: Span = 0.0,
+        deadline: datetime | timedelta | None = None,
+        tags: Mapping[str, str] | None = None,
+        tenant: str = "default",
+        principal: str = "",
+        capabilities: Mapping[str, bool] | None = None,
+        webhook: Webhook | None = None,
+    ) -> Run[Out]:
+        """Start a run of a workflow; it is accepted for good when this returns.
+
+        The same `dispatch_id` again returns the first run, whatever has become of it; with another
+        input it is DispatchConflict. The body begins after the `delay`. At its `deadline` the run
+        errors. `tags`, `capabilities` and `webhook` are as for `start`.
+        """
+        self._check_open()
+        known = find_workflow(workflow, self.workflows)
+        receipt = await self._router.run(
+            NewSession(
+                agent=known.name,
+                message="",
+                mode="run",
+                input=known.input_text(input),
+                dispatch_id=dispatch_id,
+                delay=delay,
+                deadline=deadline,
+                tags=tags,
+                tenant=tenant,
+                principal=principal,
+                capabilities=capabilities,
+                webhook=webhook,
+            )
+        )
+        return Run(receipt.session, self.workflows, receipt)
+
+    async def get_run(self, run_id: str) -> Run[Any]:
+        """Return a handle on a run that exists."""
+        info = await self.store.listing.session(run_id) if is_id(run_id) else None
+        if info is None or info.mode != "run":
+            raise UnknownRun(f"there is no run {run_id}", run=str(run_id))
+        return Run(self._router.handle(run_id), self.workflows)
 
     async def session(self, session_id: str) -> Session[Any]:
         """Return a handle on a session that exists."""

@@ -2,6 +2,7 @@
 
     OutlastError
     ├── InvalidInput            what the caller gave cannot be used; nothing was changed
+    │   ├── UnknownWorkflow · UnknownRun
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
     │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
     │   ├── UnknownConnection · UnknownChannel
@@ -29,11 +30,14 @@
     ├── ServerUnavailable       the client found no server that answers
     ├── InvalidServerAnswer     a server answered with more, or with something else, than is taken
     ├── SessionError            raised by `Result.unwrap()` for a turn that did not succeed
-    │   └── DeadlineExceeded    because its deadline had passed
+    │   ├── DeadlineExceeded    because its deadline had passed
+    │   └── RunError            the same for a run of a workflow
     └── ToolError               raised by tools: a failure that the model sees
         ├── Retry               asks the model to correct its arguments
         ├── InvalidPlan         a planning tool was called with what no plan can become
         ├── SubagentError       an agent that a tool asked has failed
+        ├── StepError           a step of a tool or a workflow has failed
+        │   └── StepInterrupted nobody knows what became of it
         └── AuthorizationError  a tool's sign-in was not completed
 
 Each has a stable `code`, its facts in `details`, and a sentence: what happened,
@@ -60,6 +64,14 @@ class InvalidInput(OutlastError):
 
 class UnknownAgent(InvalidInput):
     code = "UNKNOWN_AGENT"
+
+
+class UnknownWorkflow(InvalidInput):
+    code = "UNKNOWN_WORKFLOW"
+
+
+class UnknownRun(InvalidInput):
+    code = "UNKNOWN_RUN"
 
 
 class UnknownSession(InvalidInput):
@@ -290,6 +302,10 @@ class DeadlineExceeded(SessionError):
     code = "DEADLINE_EXCEEDED"
 
 
+class RunError(SessionError):
+    code = "RUN_ERROR"
+
+
 class ToolError(OutlastError):
     code = "TOOL_ERROR"
 
@@ -300,6 +316,23 @@ class Retry(ToolError):
 
 class InvalidPlan(ToolError):
     code = "INVALID_PLAN"
+
+
+class StepError(ToolError):
+    """A step has failed: `code` is that of its own error, and `details["step"]` its name."""
+
+    code = "STEP_FAILED"
+
+    def __init__(self, message: str, code: str = "", **details: Any) -> None:
+        super().__init__(message, **details)
+        if code:
+            self.code = code  # type: ignore[misc]
+
+
+class StepInterrupted(StepError):
+    """A step was cut off: it may or may not have happened."""
+
+    code = "STEP_INTERRUPTED"
 
 
 class SubagentError(ToolError):

@@ -18,6 +18,7 @@ from outlast.agents.runtime.loop_watch import LoopWatch
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.clock import Clock
 from outlast.core.instant import seconds
+from outlast.engine.executor import Executor
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import InvalidDefinition, StoreUnavailable
@@ -31,6 +32,8 @@ from outlast.integration.telemetry.instrument import Instruments
 from outlast.integration.telemetry.traced import TracedExecutor, TracedStore
 from outlast.log_context import get_logger
 from outlast.store import Store
+from outlast.workflows.executor import WorkflowExecutor
+from outlast.workflows.workflow import Workflow
 
 log = get_logger("outlast.engine")
 
@@ -49,8 +52,10 @@ class Runtime:
         telemetry: Telemetry | None,
         environment: Callable[[], Environment],
         session_bytes: int = 0,
+        workflows: Mapping[str, Workflow[Any, Any]] = {},
     ) -> None:
         self._agents = agents
+        self._workflows = workflows
         self._store = store
         self._clock = clock
         self._deps = checked_deps(deps)
@@ -64,8 +69,9 @@ class Runtime:
         Raises InvalidDefinition for an agent none of whose models can be had here: a worker
         without it would keep every session waiting that it takes.
         """
-        names = settings.agents or self._agents
-        served = dict.fromkeys(name_of(name, self._agents) for name in names)
+        names = settings.agents or (*self._agents, *self._workflows)
+        flows = [name for name in dict.fromkeys(names) if name in self._workflows]
+        served = dict.fromkeys(name_of(name, self._agents) for name in names if name not in flows)
         clients = {name: clients_of(self._agents[name]) for name in served}
         for name, models in clients.items():
             for client in models:
@@ -75,30 +81,38 @@ class Runtime:
         watch = LoopWatch(self._clock)
         watch.start()
         stack.callback(watch.stop)
-        return self._observed_worker(self._executors(clients, deps, watch), settings, watch)
+        executors = self._executors(clients, flows, deps, watch)
+        return self._observed_worker(executors, settings, watch)
 
     async def enter_deps(self, stack: AsyncExitStack) -> Any:
         """Return what tools and prompts have as their `deps`, until the stack is closed."""
         return await stack.enter_async_context(dependencies(self._deps)) if self._deps else None
 
     def _executors(
-        self, clients: Mapping[str, Sequence[ModelClient]], deps: Any, watch: LoopWatch
-    ) -> dict[str, AgentExecutor]:
+        self,
+        clients: Mapping[str, Sequence[ModelClient]],
+        flows: Sequence[str],
+        deps: Any,
+        watch: LoopWatch,
+    ) -> dict[str, Executor]:
         threads, environment = ToolThreads(), self._environment()
-        return {
+        found: dict[str, Executor] = {
             name: AgentExecutor(
                 self._agents[name], models, deps, threads, self._clock, environment, watch
             )
             for name, models in clients.items()
         }
+        for name in flows:
+            found[name] = WorkflowExecutor(self._workflows[name], deps, self._clock, environment)
+        return found
 
     def _observed_worker(
-        self, executors: Mapping[str, AgentExecutor], settings: WorkerSettings, watch: LoopWatch
+        self, executors: Mapping[str, Executor], settings: WorkerSettings, watch: LoopWatch
     ) -> Worker:
         """Return a worker, traced with OpenTelemetry unless telemetry is off."""
         to = Instruments(self._telemetry, self._clock) if self._telemetry else None
         observed = {
-            name: TracedExecutor(executor, self._agents[name], self._clock, to)
+            name: TracedExecutor(executor, name, self._agents.get(name), self._clock, to)
             for name, executor in executors.items()
         }
         store: Store = TracedStore(self._store, to) if to else self._store

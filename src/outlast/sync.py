@@ -28,7 +28,7 @@ from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
 from outlast.core.event import Event
 from outlast.core.instant import Span
-from outlast.core.lane import OpenStatus, SessionMode, Status, Wait
+from outlast.core.lane import OpenStatus, StartMode, Status, Wait
 from outlast.core.message import Message, Said
 from outlast.core.name import MAIN
 from outlast.core.usage import TreeUsage
@@ -51,10 +51,12 @@ from outlast.session.provider import ProviderControl, ProviderOutage
 from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
 from outlast.session.router import Key, Token
+from outlast.session.run import Run, RunInfo, RunResult, RunStatus
 from outlast.session.start import Webhook
 from outlast.session.state import SliceQuery
 from outlast.session.usage import UsageControl
 from outlast.store import LaneInfo, SessionInfo, UsageKey, UsageLine, WorkerInfo
+from outlast.workflows.workflow import Workflow
 
 __all__ = [
     "SyncBulkControl",
@@ -64,6 +66,7 @@ __all__ = [
     "SyncOutlast",
     "SyncProviderControl",
     "SyncReceipt",
+    "SyncRun",
     "SyncScheduleControl",
     "SyncSession",
     "SyncSessionChanges",
@@ -160,6 +163,7 @@ def opened(app: Outlast) -> Iterator[SyncOutlast]:
 # The twins: written by `make sync`
 
 E = TypeVar("E")
+In = TypeVar("In", default=Any)
 Out = TypeVar("Out", default=Any)
 T = TypeVar("T")
 
@@ -696,6 +700,85 @@ class SyncUsageControl(Bridge[UsageControl]):
         )
 
 
+class SyncRun(Bridge[Run[Out]]):
+    """`Run` for sync code."""
+
+    @property
+    def duplicate(self) -> bool:
+        return self._target.duplicate
+
+    @property
+    def id(self) -> str:
+        return self._target.id
+
+    def info(self) -> SessionInfo:
+        """Return the run as sessions are listed."""
+        return self._thread.run(self._target.info())
+
+    def status(self) -> RunStatus:
+        """Return how the run stands."""
+        return self._thread.run(self._target.status())
+
+    def wait(self, *, timeout: Span | None = None) -> RunResult[Out]:
+        """Wait until the run has ended or needs a human, and return what it has come to."""
+        return self._thread.run(self._target.wait(timeout=timeout))
+
+    def events(
+        self,
+        after: int | str = 0,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> Iterator[Event]:
+        """Give all events of the run after a cursor, as `Session.events` does."""
+        return self._thread.iterate(
+            self._target.events(after, follow=follow, internals=internals, children=children)
+        )
+
+    def meta(self) -> RunInfo:
+        """Return the record of the run."""
+        return self._thread.run(self._target.meta())
+
+    def explain(self) -> Explanation:
+        """Say what the run does or waits for, and why."""
+        return self._thread.run(self._target.explain())
+
+    def usage(self) -> TreeUsage:
+        """Return what the agents of the run have used so far."""
+        return self._thread.run(self._target.usage())
+
+    def requests(self) -> Sequence[Request]:
+        """Return the questions that are open in the run and below it."""
+        return self._thread.run(self._target.requests())
+
+    def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+        principal: str = "",
+    ) -> None:
+        """Answer an open request of the run."""
+        self._thread.run(
+            self._target.answer(
+                request_id,
+                option,
+                text=text,
+                args=args,
+                dispatch_id=dispatch_id,
+                principal=principal,
+            )
+        )
+
+    def cancel(self, reason: str = "", *, principal: str = "") -> None:
+        """End the run: what it is at is stopped, and what it has done is undone as it said."""
+        self._thread.run(self._target.cancel(reason, principal=principal))
+
+
 class SyncOutlast(Bridge[Outlast]):
     """`Outlast` for sync code."""
 
@@ -741,7 +824,7 @@ class SyncOutlast(Bridge[Outlast]):
         agent: Agent[Any, Out] | str,
         message: Said,
         *,
-        mode: SessionMode = "conversation",
+        mode: StartMode = "conversation",
         dispatch_id: str | None = None,
         retry_failed: bool = False,
         continuation_token: str | None = None,
@@ -774,6 +857,43 @@ class SyncOutlast(Bridge[Outlast]):
             ),
             self._thread,
         )
+
+    def run(
+        self,
+        workflow: Workflow[In, Out] | str,
+        input: In | None = None,
+        *,
+        dispatch_id: str | None = None,
+        delay: Span = 0.0,
+        deadline: datetime | timedelta | None = None,
+        tags: Mapping[str, str] | None = None,
+        tenant: str = "default",
+        principal: str = "",
+        capabilities: Mapping[str, bool] | None = None,
+        webhook: Webhook | None = None,
+    ) -> SyncRun[Out]:
+        """Start a run of a workflow; it is accepted for good when this returns."""
+        return SyncRun(
+            self._thread.run(
+                self._target.run(
+                    workflow,
+                    input,
+                    dispatch_id=dispatch_id,
+                    delay=delay,
+                    deadline=deadline,
+                    tags=tags,
+                    tenant=tenant,
+                    principal=principal,
+                    capabilities=capabilities,
+                    webhook=webhook,
+                )
+            ),
+            self._thread,
+        )
+
+    def get_run(self, run_id: str) -> SyncRun[Any]:
+        """Return a handle on a run that exists."""
+        return SyncRun(self._thread.run(self._target.get_run(run_id)), self._thread)
 
     def session(self, session_id: str) -> SyncSession[Any]:
         """Return a handle on a session that exists."""

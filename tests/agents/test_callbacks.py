@@ -32,7 +32,7 @@ class Shop:
         async def charge(ctx: Context) -> Any:
             hook = await ctx.callback("done", timeout=timedelta(days=1))
             self.urls.append(hook.url)
-            await ctx.step("order", self.told.append, hook.url)
+            await ctx.step(self.told.append, hook.url, name="order")
             await self.on_the_way()
             came = await hook.wait()
             self.paid.append(came.json())

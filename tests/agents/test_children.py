@@ -181,7 +181,7 @@ async def test_tool_code_asks_agents_one_after_another() -> None:
 
     @tool(on_interrupt="rerun")
     async def produce(ctx: Context) -> str:
-        await ctx.step("order", ordered.append, 1)
+        await ctx.step(ordered.append, 1, name="order")
         draft = await ctx.agent("writer").ask("Write")
         return await ctx.agent("editor").ask(f"Edit: {draft}")
 

@@ -180,7 +180,7 @@ async def test_what_goes_on_beside_when_the_tool_has_stopped_is_done_once(pause:
 
     async def work(ctx: Context[Any]) -> str:
         await asyncio.sleep(pause)
-        await ctx.step("work", done.append, 1)
+        await ctx.step(done.append, 1, name="work")
         return str(await ctx.agent("b").ask("go"))
 
     async def with_work(ctx: Context[Any]) -> list[str]:

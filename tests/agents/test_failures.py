@@ -28,7 +28,7 @@ from outlast.agents.model.client import (
     ToolCallPiece,
 )
 from outlast.agents.model.error import LONGEST_MESSAGE, redact
-from outlast.agents.runtime.tool_call import LONGEST_FAILURE
+from outlast.agents.runtime.failure import LONGEST_FAILURE
 from outlast.clock import Clock
 from outlast.core.instant import milliseconds_at
 from outlast.core.message import ModelAnswer, Text, ToolCall, UserMessage, text_of

@@ -252,7 +252,7 @@ def keeps(how: str) -> Tool:
         ctx.emit("seen", {"what": {1, object()}})
 
     async def step(ctx: Context) -> None:
-        await ctx.step("look", lambda: [float("nan")])
+        await ctx.step(lambda: [float("nan")], name="look")
 
     async def progress(ctx: Context) -> None:
         await ctx.heartbeat(threading.Lock())

@@ -28,6 +28,7 @@ from outlast import (
 )
 from outlast.agents.tool import Tool
 from outlast.core.instant import milliseconds_at
+from outlast.errors import StepError
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import call, calls, say
 
@@ -362,7 +363,7 @@ async def test_a_timeout_binds_a_tool_that_ignores_its_cancellation() -> None:
             except asyncio.CancelledError:
                 continue
         ended.set()
-        return await ctx.step("late", lambda: "too late")
+        return await ctx.step(lambda: "too late", name="late")
 
     script = [call("stubborn"), say("hm"), say("later")]
     async with running(agent(script, tools=[stubborn])) as app:
@@ -539,13 +540,13 @@ async def test_a_number_that_json_has_no_word_for_is_refused_wherever_a_tool_giv
     @tool
     async def measure(ctx: Context) -> None:
         for deed in (
-            ctx.step("read", lambda: [Reading(float(number))]),
+            ctx.step(lambda: [Reading(float(number))], name="read"),
             asyncio.to_thread(ctx.session.mutate(Reading).seed, Reading(float(number))),
         ):
             with pytest.raises(OutlastError) as refused:
                 await deed
             told.append(refused.value.message)
-        assert await ctx.step("nothing", lambda: {"degrees": None}) == {"degrees": None}
+        assert await ctx.step(lambda: {"degrees": None}, name="nothing") == {"degrees": None}
 
     async with running(agent([call("measure"), say("done")], tools=[measure])) as app:
         session = await app.start("a", "go")
@@ -563,7 +564,7 @@ async def test_what_has_to_be_awaited_is_refused_in_a_sync_tool(what: str) -> No
     given = {
         "ask": lambda ctx: ctx.ask("Sure?"),
         "sleep": lambda ctx: ctx.sleep(timedelta(seconds=1)),
-        "step": lambda ctx: ctx.step("one", lambda: 1),
+        "step": lambda ctx: ctx.step(lambda: 1, name="one"),
         "heartbeat": lambda ctx: ctx.heartbeat(),
         "agent": lambda ctx: ctx.agent("a"),
         "session.set_continuation_token": lambda ctx: ctx.session.set_continuation_token("mine"),
@@ -605,7 +606,7 @@ async def ask_oddly(ctx: Context) -> None:
 
 @tool
 async def step_oddly(ctx: Context) -> None:
-    await ctx.step("caf\udce9", lambda: 1)
+    await ctx.step(lambda: 1, name="caf\udce9")
 
 
 @pytest.mark.parametrize("odd", [ask_oddly, step_oddly])
@@ -911,7 +912,7 @@ async def test_a_step_is_done_once_however_often_its_tool_is_run_again() -> None
 
     @tool
     async def buy(ctx: Context) -> str:
-        price = await ctx.step("quote", fetch_quote, 100)
+        price = await ctx.step(fetch_quote, 100, name="quote")
         answer = await ctx.ask(f"Buy at {price}?", ["yes", "no"])
         return f"{answer.option} at {price}"
 
@@ -936,9 +937,9 @@ async def test_steps_of_one_name_that_follow_one_another_are_several_steps_in_ev
 
     @tool
     async def mail(ctx: Context) -> list[str]:
-        runs.append([await ctx.step("send", send, to) for to in "abc"])
+        runs.append([await ctx.step(send, to, name="send") for to in "abc"])
         await ctx.sleep(timedelta(milliseconds=1))
-        runs[-1].append(await ctx.step("send", send, "d"))
+        runs[-1].append(await ctx.step(send, "d", name="send"))
         await ctx.sleep(timedelta(milliseconds=1))
         return runs[-1]
 
@@ -951,7 +952,7 @@ async def test_steps_of_one_name_that_follow_one_another_are_several_steps_in_ev
     assert runs == [every[:3], every, every]
 
 
-async def test_a_step_that_raised_is_the_same_step_when_it_is_tried_again() -> None:
+async def test_a_step_that_raised_is_recorded_and_the_next_of_its_name_is_another() -> None:
     done: list[str] = []
 
     def draw(number: str) -> str:
@@ -963,10 +964,10 @@ async def test_a_step_that_raised_is_the_same_step_when_it_is_tried_again() -> N
     @tool
     async def lottery(ctx: Context) -> list[str]:
         try:
-            first = await ctx.step("draw", draw, "one")
-        except ConnectionError:
-            first = await ctx.step("draw", draw, "one again")
-        second = await ctx.step("draw", draw, "two")
+            first = await ctx.step(draw, "one", name="draw")
+        except StepError:
+            first = await ctx.step(draw, "one again", name="draw")
+        second = await ctx.step(draw, "two", name="draw")
         await ctx.sleep(timedelta(milliseconds=1))
         return [first, second]
 
@@ -988,7 +989,7 @@ async def test_steps_of_one_name_in_branches_are_told_apart_by_their_branch() ->
 
     @tool
     async def mail(ctx: Context) -> dict[str, str]:
-        both = {to: ctx.step("send", send, to) for to in (sent and "ba") or "ab"}
+        both = {to: ctx.step(send, to, name="send") for to in (sent and "ba") or "ab"}
         got = await ctx.gather(**both)
         await ctx.sleep(timedelta(milliseconds=1))
         return got
@@ -1004,7 +1005,7 @@ async def test_steps_of_one_name_in_branches_are_told_apart_by_their_branch() ->
 async def test_a_step_within_a_step_of_its_name_is_refused() -> None:
     @tool
     async def mail(ctx: Context) -> None:
-        await ctx.step("send", lambda: ctx.step("send", lambda: "sent"))
+        await ctx.step(lambda: ctx.step(lambda: "sent", name="send"), name="send")
 
     async with running(agent([call("mail"), say("sorry")], tools=[mail])) as app:
         session = await app.start("a", "go")

@@ -201,7 +201,7 @@ async def test_a_tool_waits_until_there_is_room_for_its_transaction_and_holds_no
     async def make_room(ctx: Context) -> str:
         for _ in range(3):
             await store.refusals.get()
-        await ctx.step("write to the lane", lambda: "written")
+        await ctx.step(lambda: "written", name="write to the lane")
         store.is_crowded = False
         return "made"
 

@@ -88,14 +88,14 @@ async def test_a_look_at_one_attempt_is_not_taken_for_what_became_of_another(
         return bool(paid)
 
     async def was_it_paid(ctx: Context, args: dict[str, Any]) -> Any:
-        looking = ctx.step("look", look)
+        looking = ctx.step(look, name="look")
         found = (await ctx.gather(looking))[0] if together else await looking
         await ctx.gather(ctx.sleep(timedelta(milliseconds=1)))
         return "paid, says the bank" if found else NotDone
 
     @tool(on_interrupt=was_it_paid, timeout=0.05)
     async def pay(ctx: Context) -> str:
-        await ctx.step("look", lambda: "at the tool's own")
+        await ctx.step(lambda: "at the tool's own", name="look")
         if ctx.attempt > 1:  # of the first nothing was done
             paid.append(ctx.attempt)
         await asyncio.Event().wait()

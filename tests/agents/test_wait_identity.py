@@ -257,7 +257,7 @@ async def test_waits_of_a_step_that_is_recorded_are_not_counted_with_those_after
         async def ask() -> str:
             return (await ctx.ask("Next?")).text
 
-        return [await ctx.step(name, ask) for name in ("one", "two", "three")]
+        return [await ctx.step(ask, name=name) for name in ("one", "two", "three")]
 
     async with running(version(body)) as app:
         session = await app.start("a", "go")

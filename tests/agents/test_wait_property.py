@@ -110,7 +110,9 @@ class Interpreter:
                 said = await ctx.agent("echo").ask(op.prompt, name=op.name or None)
                 self.check(op, said)
             case "step":
-                self.check(op, await ctx.step(op.name or op.words, lambda: op.prompt), named=True)
+                self.check(
+                    op, await ctx.step(lambda: op.prompt, name=op.name or op.words), named=True
+                )
             case "gather":
                 await ctx.gather(**{name: self.run(ctx, part) for name, part in op.branches})
             case "first":

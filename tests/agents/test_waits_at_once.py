@@ -140,7 +140,7 @@ async def test_branches_that_do_the_same_are_told_apart_by_their_names() -> None
             slow = "tea" if ctx.attempt == 1 else "rice"
             await asyncio.sleep(0.02 if item == slow else 0)
             hook = await ctx.callback("done", timeout=timedelta(days=1))
-            await ctx.step("order", ordered.__setitem__, item, hook.url)
+            await ctx.step(ordered.__setitem__, item, hook.url, name="order")
             return f"{item}: {(await hook.wait()).text}"
 
         return list((await ctx.gather(tea=buy("tea"), rice=buy("rice"))).values())
@@ -162,7 +162,7 @@ async def test_sleeps_are_told_apart_by_their_branches() -> None:
         async def nap(name: str, hours: int) -> str:
             await asyncio.sleep(0.02 if name == "long" else 0)
             await ctx.sleep(hours * AN_HOUR)
-            return str(await ctx.step(f"{name} is over", lambda: note(over, name)))
+            return str(await ctx.step(lambda: note(over, name), name=f"{name} is over"))
 
         return list(await ctx.gather(nap("long", 10), nap("short", 1)))
 
@@ -218,7 +218,7 @@ async def test_a_tool_does_nothing_with_what_it_has_not_got_yet(
     async def juggle(ctx: Context[Any]) -> str:
         good = [each for each in await ask(ctx) if isinstance(each, str)]
         done.append(f"without a step: {good}")
-        await ctx.step("mail", done.append, f"mailed {good}")
+        await ctx.step(done.append, f"mailed {good}", name="mail")
         return ", ".join(good)
 
     async with running(juggler(juggle), slow(), helper("x")) as app:
@@ -243,7 +243,7 @@ WAITS: dict[str, Callable[[Context[Any]], Awaitable[Any]]] = {
     "agent(…).ask": lambda ctx: ctx.agent("x").ask("go"),
     "sleep": lambda ctx: ctx.sleep(AN_HOUR),
     "callback": lambda ctx: ctx.callback("done", timeout=AN_HOUR),
-    "step": lambda ctx: ctx.step("work", lambda: 1),
+    "step": lambda ctx: ctx.step(lambda: 1, name="work"),
     "gather": lambda ctx: ctx.gather(asked(ctx)),
     "first": lambda ctx: ctx.first(asked(ctx), ctx.sleep(1)),
 }
@@ -460,7 +460,7 @@ async def test_sleeps_pass_at_the_same_time() -> None:
 
     async def nap(ctx: Context[Any], place: int, hours: int) -> int:
         await ctx.sleep(hours * AN_HOUR)
-        return int(await ctx.step(f"{place}", lambda: note(woken, hours)))
+        return int(await ctx.step(lambda: note(woken, hours), name=f"{place}"))
 
     async def juggle(ctx: Context[Any]) -> list[int]:
         return list(await ctx.gather(*(nap(ctx, *each) for each in enumerate((2, 1, 2)))))
@@ -575,7 +575,7 @@ async def test_a_step_that_is_being_done_when_the_tool_stops_is_recorded() -> No
 
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def charged() -> str:
-            return str(await ctx.step("charge", charge))
+            return str(await ctx.step(charge, name="charge"))
 
         async def asked_soon() -> str:
             asyncio.get_running_loop().call_later(0.05, is_asked.set)
@@ -609,7 +609,7 @@ async def test_a_step_that_is_being_done_when_the_tool_fails_is_recorded() -> No
                 raise RuntimeError("not yet")
             return "there"
 
-        return list(await ctx.gather(ctx.step("charge", charge), fail_at_first()))
+        return list(await ctx.gather(ctx.step(charge, name="charge"), fail_at_first()))
 
     async with running(juggler(juggle, idempotent=True, max_attempts=2)) as app:
         session = await app.start("a", "go")
@@ -625,7 +625,7 @@ async def test_a_branch_that_works_goes_on_before_the_tool_stops() -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def dawdle() -> str:
             await asyncio.sleep(0.05)
-            return str(await ctx.step("work", lambda: note(done, ctx.attempt) and "worked"))
+            return str(await ctx.step(lambda: note(done, ctx.attempt) and "worked", name="work"))
 
         return list(await ctx.gather(asked(ctx), dawdle()))
 
@@ -657,7 +657,7 @@ async def test_what_is_left_of_a_tool_that_has_ended_is_stopped_without_a_word(
                 case "sleep":
                     await ctx.sleep(AN_HOUR)
                 case "step":
-                    await ctx.step("work", done.append, 1)
+                    await ctx.step(done.append, 1, name="work")
 
         left.append(asyncio.create_task(dawdle()))
         return "over"
@@ -681,7 +681,7 @@ async def test_a_step_may_wait_itself(together: bool) -> None:
                 [answer] = await ctx.gather(ctx.ask(f"{name}?"))
                 return answer.text
 
-            return str(await ctx.step(name, ask))
+            return str(await ctx.step(ask, name=name))
 
         if together:
             return list(await ctx.gather(*map(in_a_step, "xy")))
@@ -707,7 +707,7 @@ async def test_a_crash_at_any_commit_begins_nothing_twice() -> None:
     async def juggle(ctx: Context[Any]) -> list[str]:
         async def nap() -> str:
             await ctx.sleep(timedelta(milliseconds=5))
-            return str(await ctx.step("note", lambda: "noted"))
+            return str(await ctx.step(lambda: "noted", name="note"))
 
         return list(await ctx.gather(nap(), asked(ctx), chained(ctx)))
 

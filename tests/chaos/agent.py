@@ -112,7 +112,7 @@ def special_tools(ledger: Ledger, url: str) -> list[Tool]:
     async def nap(ctx: Context[Any], item: str, ms: int) -> str:
         await run(ctx, ms // 4)
         facts = {"call": ctx.call_id, "attempt": ctx.attempt, "tool": ctx.tool}
-        await ctx.step("lie down", lambda: ledger.mark("stepped", **facts))
+        await ctx.step(lambda: ledger.mark("stepped", **facts), name="lie down")
         await ctx.sleep(timedelta(milliseconds=ms))
         ledger.mark("woke", key=str(ms), **facts)
         return f"slept on {item}"

@@ -157,7 +157,7 @@ def travel_tools(book: Book, all_rerun: bool) -> list[Tool]:
     @tool(idempotent=True)
     async def consult(ctx: Context[Any], question: str) -> str:
         book.begin(ctx)
-        await ctx.step("look up", book.effect, "looked up")
+        await ctx.step(book.effect, "looked up", name="look up")
         answer = await ctx.ask(question)
         return f"looked it up; the answer was {answer.text}"
 

@@ -31,7 +31,7 @@ def owner(book: Book) -> Agent[Any, Any]:
     @tool(on_interrupt="rerun")
     async def prepare(ctx: Context[Any]) -> str:
         book.begin(ctx)
-        await ctx.step("prepare", book.effect, "prepared")
+        await ctx.step(book.effect, "prepared", name="prepare")
         found = await ctx.agent("scout").ask("Is the way clear?")
         return f"prepared; the scout said: {found}"
 
@@ -62,7 +62,7 @@ def clerk(book: Book) -> Agent[Any, Any]:
     @tool(idempotent=True)
     async def rest(ctx: Context[Any]) -> str:
         book.begin(ctx)
-        await ctx.step("lie down", book.effect, "rested")
+        await ctx.step(book.effect, "rested", name="lie down")
         await ctx.sleep(NAP)
         return "rested"
 

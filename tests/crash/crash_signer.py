@@ -21,7 +21,7 @@ def signer(book: Book) -> Agent[Any, Any]:
     @tool(on_interrupt="rerun")
     async def use(ctx: Context[Any]) -> str:
         book.begin(ctx)
-        await ctx.step("draft", book.effect, "drafted")
+        await ctx.step(book.effect, "drafted", name="draft")
         token = await ctx.require_auth("hub")
         book.effect(f"used under {token}")
         return "used"

@@ -252,7 +252,7 @@ async def test_a_tool_that_waits_for_a_callback_survives_a_crash_at_every_commit
     @tool(on_interrupt="rerun")
     async def charge(ctx: Context[Any]) -> str:
         hook = await ctx.callback("done", timeout=timedelta(hours=1))
-        await ctx.step("order", told.put, hook.url)
+        await ctx.step(told.put, hook.url, name="order")
         paid = await hook.wait()
         ledger.record("paid", idempotency_key=ctx.idempotency_key)
         return paid.text

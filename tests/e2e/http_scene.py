@@ -45,7 +45,7 @@ async def refund(order: int, cents: int) -> str:
 async def order_from_bank(ctx: Context) -> str:
     """Tell where to call back, as one would the bank, then wait for it."""
     hook = await ctx.callback("done", timeout=timedelta(days=1))
-    await ctx.step("order", HOOKS.append, hook.url)
+    await ctx.step(HOOKS.append, hook.url, name="order")
     return str((await hook.wait()).json())
 
 

@@ -138,7 +138,7 @@ async def test_a_cancel_leaves_a_call_that_was_cut_off_of_unknown_outcome() -> N
 async def test_a_cancel_leaves_a_tool_that_waits_of_unknown_outcome() -> None:
     @tool
     async def book(ctx: Context) -> str:
-        await ctx.step("reserve", lambda: 1)
+        await ctx.step(lambda: 1, name="reserve")
         return (await ctx.ask("Take it?")).text
 
     async with running(agent([call("book")], tools=[book])) as app:

@@ -216,7 +216,7 @@ async def test_what_one_records_is_in_the_log_with_its_answer_or_not_at_all() ->
     @tool(readonly=True)
     async def look(ctx: Context[Any]) -> str:
         await is_committing.wait()
-        await ctx.step("look", has_stepped.set)
+        await ctx.step(has_stepped.set, name="look")
         return "seen"
 
     class Refusing(Noting):

@@ -224,7 +224,7 @@ async def test_a_call_stopped_while_it_records_a_step_costs_its_lane_nothing() -
     @tool(timeout=0.05)
     async def hurry(ctx: Context) -> str:
         slow.is_slow = True
-        await ctx.step("first", lambda: 1)
+        await ctx.step(lambda: 1, name="first")
         return "never"
 
     @tool
@@ -343,7 +343,7 @@ async def test_an_answer_is_not_slept_through_that_comes_while_a_stopped_call_re
     @tool(timeout=0.05)
     async def hurry(ctx: Context) -> str:
         slow.is_slow = True
-        await ctx.step("first", lambda: 1)
+        await ctx.step(lambda: 1, name="first")
         return "never"
 
     @tool(approval="always")

@@ -141,7 +141,7 @@ STATES = {
     "waiting": State("waits in a turn", (Park,)),
     "over": State("is over", (Park,)),
     "model": State("calls the model", (a.CallModel, a.Sleep)),
-    "tools": State("runs tools", (a.RunTools, a.MissTools)),
+    "tools": State("runs tools", (a.RunTools, a.MissTools, a.CallWorkflow)),
     "rules": State("asks its rules", (a.GiveFeedback, a.CheckCompletion)),
     "ask": State("asks a human", (a.AskHuman,)),
     "take": State("takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.ExpireRequest)),

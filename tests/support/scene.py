@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from outlast import Agent, Event, Outlast, Session, WorkerSettings
+from outlast import Agent, Event, Outlast, Session, WorkerSettings, Workflow
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import Message, ToolOutputs
 from outlast.stores.sqlite import MemoryStore
@@ -27,7 +27,9 @@ PATIENT = replace(FAST, lease=400 * DAY / 1000)
 
 @asynccontextmanager
 async def running(
-    *agents: Agent[Any, Any], settings: WorkerSettings = FAST, **options: Any
+    *agents: Agent[Any, Any] | Workflow[Any, Any],
+    settings: WorkerSettings = FAST,
+    **options: Any,
 ) -> AsyncIterator[Outlast]:
     """An app with these agents, at work on a memory store."""
     options.setdefault("store", "memory://")
@@ -37,7 +39,7 @@ async def running(
 
 @asynccontextmanager
 async def at_standstill(
-    *agents: Agent[Any, Any], **options: Any
+    *agents: Agent[Any, Any] | Workflow[Any, Any], **options: Any
 ) -> AsyncIterator[tuple[Outlast, ManualClock]]:
     """An app whose time stands still until the test moves it."""
     clock = ManualClock()

@@ -29,6 +29,7 @@ from outlast.session.callback import Callbacks
 from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl
+from outlast.session.run import Run
 from outlast.session.state import SliceQuery
 from outlast.session.usage import UsageControl
 
@@ -47,6 +48,7 @@ BRIDGED: tuple[type, ...] = (
     WorkerControl,
     ProviderControl,
     UsageControl,
+    Run,
     Outlast,
 )
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}
@@ -54,8 +56,8 @@ LEFT_OUT = {
     # An observer is called on the event loop of the async session.
     Session: {"observe"},
     # `opened` opens and closes it; the rest needs no loop, and the async app is at hand.
-    Outlast: {"open", "close", "lifespan", "asgi", "hook", "agents", "clock", "store", "settings"}
-    | {"worker", "public_url", "webhooks"},
+    Outlast: {"open", "close", "lifespan", "asgi", "hook", "agents", "workflows", "clock", "store"}
+    | {"settings", "worker", "public_url", "webhooks"},
 }
 MARK = "# The twins: written by `make sync`\n"
 

@@ -110,7 +110,7 @@ def agent_of(world: World) -> Agent[Any, Any]:
             world.steps[ctx.call_id] += 1
             return world.steps[ctx.call_id]
 
-        await ctx.step("count", count)
+        await ctx.step(count, name="count")
         answer = await ctx.ask("Well?")
         world.tools[ctx.call_id] += 1
         return answer.text

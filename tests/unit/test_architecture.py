@@ -25,7 +25,7 @@ TIERS = (
     {"log", "net"},
     {"stores", "engine"},
     {"agents"},
-    {"session", "state", "rules", "planning", "prompts", "skills"},
+    {"session", "workflows", "state", "rules", "planning", "prompts", "skills"},
     {"client", "usage"},
     {"integration"},
     {"runtime"},

@@ -60,7 +60,7 @@ ORDINARY = frozenset(
     subscription supervisor sync tasks telemetry template terminal test testing text thread
     timeline timer token tool trace traced transaction transcript translation type under
     unstable up url usage user validation value verify visible wait waiting wake watch
-    webhooks window wire work workers world wrapped writer
+    webhooks window wire work workers workflows world wrapped writer
     """.split()
 )
 

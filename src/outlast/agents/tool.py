@@ -14,6 +14,7 @@ from outlast.agents.resource import KeysOf, Resources, keys_of
 from outlast.agents.return_type import ReturnType
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.loop_watch import LoopWatch, answer_of
+from outlast.agents.runtime.step import Remedy
 from outlast.agents.schema import Arguments, summary
 from outlast.core.instant import Span
 from outlast.core.limit import Bound
@@ -31,7 +32,6 @@ AskWhen = Literal["never", "once", "always"]
 When = AskWhen | Callable[[dict[str, Any]], bool]
 Key = Callable[[dict[str, Any]], str | int]
 Approvers = Callable[[str], bool | Awaitable[bool]]
-Remedy = Literal["rerun", "report", "ask", "fail"]
 OnInterrupt = Remedy | Function
 DedupeScope = Literal["session", "tenant"]
 
@@ -68,10 +68,6 @@ class DedupeKey(Struct, frozen=True):
 
     key: Key
     scope: DedupeScope = "session"
-
-
-class NotDone:
-    """Returned by a reconcile function for a call that did not happen."""
 
 
 class Tool(Generic[P, R]):
@@ -226,17 +222,17 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
 
 
-def checked_name(name: Any, function: Any) -> str:
-    """Return what a tool is called: as was said, or like its function."""
+def checked_name(name: Any, function: Any, what: str = "tool") -> str:
+    """Return what a tool or a workflow is called: as was said, or like its function."""
     if not callable(function) or inspect.isclass(function) or not hasattr(function, "__name__"):
         raise InvalidDefinition(
-            f"no tool can be made of {function!r}: give a function, if need be one that calls it"
+            f"no {what} can be made of {function!r}: give a function, if need be one that calls it"
         )
     found = name or function.__name__
     plain = found.replace("_", "").replace("-", "") if isinstance(found, str) else ""
     if not plain.isalnum() or len(found) > 64:
         raise InvalidDefinition(
-            f"{found!r} cannot be a tool's name: use letters, digits, _ and -, at most 64"
+            f"{found!r} cannot be a {what}'s name: use letters, digits, _ and -, at most 64"
         )
     return str(found)
 

@@ -36,7 +36,7 @@ from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession, check
 from outlast.client.usage import RemoteUsage
 from outlast.clock import Clock
 from outlast.core.instant import Span
-from outlast.core.lane import SessionMode, Status
+from outlast.core.lane import StartMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
 from outlast.core.setting import seconds_of, seconds_or_none
@@ -141,7 +141,7 @@ class Client:
         agent: Agent[Any, Out] | str,
         message: Said,
         *,
-        mode: SessionMode = "conversation",
+        mode: StartMode = "conversation",
         dispatch_id: str | None = None,
         retry_failed: bool = False,
         continuation_token: str | None = None,

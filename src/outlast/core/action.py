@@ -57,6 +57,15 @@ class CallModel(Action, frozen=True, kw_only=True):
     restarted: ContextRestarted | None = None
 
 
+class CallWorkflow(Action, frozen=True, kw_only=True):
+    """Begin the turn of a run with its first delivery: its body is called next."""
+
+    turn: str
+    call_id: str
+    delivery: str
+    retries: str = ""
+
+
 class Start(Struct, frozen=True, gc=False):
     """One tool call to begin; `reconciles` is an attempt to ask the outside world about first.
 
@@ -276,6 +285,7 @@ class Park(Action, frozen=True, kw_only=True):
 
 AnyAction = (
     CallModel
+    | CallWorkflow
     | RunTools
     | GiveFeedback
     | CheckCompletion

@@ -58,6 +58,7 @@ from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import DeliveryResult, Failure
 from outlast.core.rule import completion_refused, due_feedback
 from outlast.core.state_change import put_change_first
+from outlast.core.workflow import after_body, call_workflow
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 
@@ -153,14 +154,14 @@ def means(cancel: ArrivedCancel, delivery_id: str, offset: int) -> bool:
 
 def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     last = lane.last
-    if last and (lane.mode == "task" or last.structural) and not can_be_retried(lane, last):
+    if last and (lane.mode != "conversation" or last.structural) and not can_be_retried(lane, last):
         if last.how == "completed":
             return CompleteSession(turn=last.turn)
         return FailSession(error=last.failure or Failure("CANCELLED", "the task was cancelled"))
     if is_late(lane, now):
         return after_deadline(lane)
     if not lane.queue:
-        awaited = "retry" if lane.mode == "task" else "message"
+        awaited = "message" if lane.mode == "conversation" else "retry"
         return Park(wait=(awaited,), until=lane.deadline)
     head = lane.queue[0]
     if has_come_too_late(head, now):
@@ -168,6 +169,8 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
     if head.retry and not failed:
         return settle(head.delivery_id, "ignored")
+    if lane.starts_at > now:
+        return Park(wait=("timer",), until=in_time(lane, lane.starts_at))
     context = lane.context
     if (context.tokens >= policy.most_tokens or context.overflows) and is_due(lane, policy):
         return compacts(lane, policy, "", in_time(lane, now + policy.turn_timeout))
@@ -175,6 +178,8 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     retries = failed if head.retry else ""
     if lane.blocked:
         return FailTurn(turn=turn, error=lane.blocked, delivery=head.delivery_id, retries=retries)
+    if lane.is_run:
+        return call_workflow(turn, head)
     return CallModel(
         call_id=model_call_name(turn, 1),
         attempt=1,
@@ -192,9 +197,9 @@ def can_be_retried(lane: Lane, last: TurnEnd) -> bool:
     """Say whether a session goes on after a turn that failed, if somebody asks for it.
 
     A child does not, of a parent here or behind another server: its failure is the answer that its
-    parent waits for.
+    parent waits for. Nor does a run: another one is made that tries again.
     """
-    return last.how == "failed" and not last.structural and lane.depth == 0
+    return last.how == "failed" and not last.structural and lane.depth == 0 and not lane.is_run
 
 
 def has_come_too_late(queued: QueuedDelivery, now: int) -> bool:
@@ -218,7 +223,7 @@ def earliest(*instants: int) -> int:
 
 def after_deadline(lane: Lane) -> AnyAction:
     """End a session whose time is up: a task that was not even begun has failed."""
-    if lane.mode == "task":
+    if lane.mode != "conversation":
         return FailSession(error=DEADLINE_EXCEEDED)
     return CompleteSession(reason="its deadline has passed")
 
@@ -454,6 +459,8 @@ def begin(call: OpenCall, turn: Turn, tool: ToolPolicy, now: int) -> Start:
 
 def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Complete the turn if the model has answered, else ask it again with the results."""
+    if lane.is_run:
+        return after_body(turn, interrupted)
     output = next((c for c in turn.calls.values() if c.output and c.succeeded), None)
     if turn.misfit or (turn.calls and not output):
         return next_step(lane, turn, policy, now)

@@ -34,6 +34,7 @@ INSTANTS = frozenset(
         "not_before",
         "retry_at",
         "since",
+        "starts_at",
     }
 )
 """Fields of records that are milliseconds since the epoch, and datetimes in an event's data."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.compaction import COMPACTION, LANE_CONTEXT
-from outlast.core.fold_wait import WAITS, remember
+from outlast.core.fold_wait import WAITS
 from outlast.core.lane import (
     CONTENDED,
     CUT,
@@ -43,6 +43,7 @@ from outlast.core.milestone import LANE_MILESTONES
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.rule import LANE_RULES, TURN_RULES
 from outlast.core.usage import used_by
+from outlast.core.workflow import TURN_WORKFLOW
 
 Step = Callable[[Lane, Any], Lane]
 
@@ -83,6 +84,8 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         deadline=e.deadline_at,
         tells=told_at(e.outbox),
         tags=e.tags,
+        starts_at=e.starts_at,
+        seed=e.seed,
     )
 
 
@@ -105,7 +108,7 @@ def delivery_queued(lane: Lane, e: r.DeliveryQueued, offset: int) -> Lane:
         return replace(lane, replies=(*lane.replies, reply))
     is_retry, trace = e.kind == "retry", e.traceparent
     queued = QueuedDelivery(
-        e.delivery_id, offset, is_retry, e.deadline_at, e.principal, traceparent=trace
+        e.delivery_id, offset, is_retry, e.deadline_at, e.principal, trace, input=e.args
     )
     return replace(lane, queue=(*lane.queue, queued))
 
@@ -174,6 +177,7 @@ def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
             deadline=taken.deadline,
             senders=with_sender(before, taken),
             began=e.since,
+            input=taken.input,
         ),
         waiting=(),
         last=None,
@@ -449,10 +453,6 @@ def tool_vanished(turn: Turn, e: r.ToolVanished) -> Turn:
     return turn.with_call(e.call_id, vanished=e.since)
 
 
-def tool_step_recorded(turn: Turn, e: r.ToolStepRecorded) -> Turn:
-    return remember(turn, e.call_id, e.name, e.value)
-
-
 def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
     """Stop a call. A time that it does not wait for any more is forgotten."""
     waits_for = (e.name, *e.also)
@@ -469,6 +469,7 @@ def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
         reconciles=e.reconciles,
         reason="unreconciled" if e.reconciles else "",
         lost=0,
+        begun={},  # what had begun has stopped at waits of its own
     )
 
 
@@ -509,8 +510,11 @@ def tool_failed(turn: Turn, e: r.ToolFailed) -> Turn:
             failed=turn.calls[e.call_id].failed + 1,
             failure=e.error,
             lost=0,
+            spoilt={},  # another attempt at the call does anew what has failed in this one
         )
     turn = with_outcome(turn, e.call_id)
+    if turn.calls[e.call_id].is_body:
+        return replace(turn, failure=e.error)
     return corrected(turn) if e.error.code == "RETRY" else turn
 
 
@@ -605,11 +609,11 @@ TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {
     r.ToolRequested: tool_requested,
     r.ToolStarted: tool_started,
     r.ToolVanished: tool_vanished,
-    r.ToolStepRecorded: tool_step_recorded,
     r.ToolWaiting: tool_waiting,
     r.ToolWoken: tool_woken,
     r.ToolFailed: tool_failed,
     r.ToolDenied: tool_denied,
     **WAITS,
     **TURN_RULES,
+    **TURN_WORKFLOW,
 }

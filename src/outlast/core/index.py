@@ -206,8 +206,10 @@ _NO_PROGRESS = frozenset(
         r.FeedbackSkipped,
         r.ToolStarted,
         r.ToolVanished,
+        r.ToolStepStarted,
         r.ToolProgress,
         r.ToolEmitted,
+        r.WorkflowCalled,
     }
 )
 """Records that say only that something begins, goes on or comes to nothing."""

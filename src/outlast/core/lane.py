@@ -44,7 +44,10 @@ Completion = Literal["", "accepted", "refused"]
 
 TurnResult = Literal["completed", "failed", "cancelled"]
 SessionEnd = Literal["", "completed", "failed", "ended"]
-SessionMode = Literal["conversation", "task"]
+StartMode = Literal["conversation", "task"]
+"""How a session with an agent goes on after its first message."""
+SessionMode = Literal["conversation", "task", "run"]
+"""The same of any session: a `run` is one of a workflow."""
 Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed", "failed", "ended"]
 """How a session, or a lane of one, stands."""
 OpenStatus = Literal["running", "queued", "waiting", "sleeping"]
@@ -94,7 +97,7 @@ class RelayedRequest(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class QueuedDelivery(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A delivery that waits for its turn."""
+    """A delivery that waits for its turn; `input` is a run's, as JSON text."""
 
     delivery_id: str
     offset: int = 0
@@ -102,6 +105,7 @@ class QueuedDelivery(Struct, frozen=True, gc=False, omit_defaults=True):
     deadline: int = 0
     principal: str = ""
     traceparent: str = ""
+    input: str = ""
 
 
 class ArrivedCancel(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -164,10 +168,19 @@ class Outage(Struct, frozen=True, gc=False, omit_defaults=True):
     blocked: bool = False
 
 
+class SpoiltStep(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A step of a call that has failed, or was `interrupted`, and is not done again."""
+
+    error: Failure
+    interrupted: bool = False
+
+
 class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A tool call of the open step.
+    """A tool call of the open step, or the one call of a workflow's body (`is_body`).
 
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
+    `begun` the attempts at steps that may be under way, `tried` those that failed and are followed
+    by another, and `spoilt` the steps that came to no result.
     `waits_for` are those that it stopped at last, `woken_by` which of them was over first, and
     `timers` when some of them are over by themselves. `unused` are the answers that it had not
     asked for when it stopped; `unstable` counts how often in a row it was woken by such.
@@ -199,11 +212,15 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     timers: Mapping[str, int] = {}
     reconciles: int = 0
     memo: Mapping[str, str] = {}
+    begun: Mapping[str, int] = {}
+    tried: Mapping[str, int] = {}
+    spoilt: Mapping[str, SpoiltStep] = {}
     approved_by: str = ""
     request: str = ""
     succeeded: bool = False
     failure: Failure | None = None
     vanished: int = 0
+    is_body: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -348,7 +365,7 @@ class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The open turn.
+    """The open turn. `input` is that of a run.
 
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
     with, `senders` are whose messages it is about, and `corrections` counts what the model was
@@ -392,6 +409,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     refusals: int = 0
     objectors: tuple[str, ...] = ()
     restarts: bool = False
+    input: str = ""
 
     def with_remote(self, request_id: str, **changes: object) -> Turn:
         """Return the turn with one of its remote children changed."""
@@ -472,6 +490,13 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     milestone: LastMilestone = LastMilestone()
     views: tuple[ContextChangeRequested, ...] = ()
     context: ContextSize = ContextSize()
+    starts_at: int = 0
+    seed: str = ""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it runs a workflow, and not an agent."""
+        return self.mode == "run"
 
     @property
     def depth(self) -> int:

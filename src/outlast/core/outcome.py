@@ -12,6 +12,7 @@ from outlast.core.action import (
     AnyAction,
     AskHuman,
     CallModel,
+    CallWorkflow,
     CancelTurn,
     CompactContext,
     CompleteSession,
@@ -68,6 +69,7 @@ from outlast.core.rule import completion_checked, feedback_collected
 from outlast.core.slice import EMPTY, Slices, is_granted
 from outlast.core.unstable_wait import UNSTABLE_WAIT, count_unstable, excerpt
 from outlast.core.usage import payer
+from outlast.core.workflow import workflow_opens
 
 FINAL = ("RETRY", UNSTABLE_WAIT)
 """Codes of failures after which a call is not tried again by itself, as it is."""
@@ -91,6 +93,8 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
     match action:
         case CallModel():
             return model_call_opens(lane, action, now)
+        case CallWorkflow():
+            return workflow_opens(lane, action, turn_starts(lane, action, now))
         case RunTools():
             return tools_open(lane, turn_of(lane), action)
         case AskHuman():
@@ -148,7 +152,7 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt, model=action.model)
 
 
-def turn_starts(lane: Lane, action: CallModel | FailTurn, now: int) -> AnyRecord:
+def turn_starts(lane: Lane, action: CallModel | CallWorkflow | FailTurn, now: int) -> AnyRecord:
     queued = (each for each in lane.queue if each.delivery_id == action.delivery)
     return r.TurnStarted(
         turn=action.turn,

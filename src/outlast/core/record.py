@@ -122,7 +122,9 @@ class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit
 class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     """Where it was not a `parent` here that started it, `depth` counts those above elsewhere.
 
-    Its starter chose `tags` to find it by; they are in the order of their names.
+    Its starter chose `tags` to find it by; they are in the order of their names. A run begins at
+    `starts_at`, and may try again what `retry_of` came to. `seed` is the first run of such a row:
+    what a body derives by chance is derived from it.
     """
 
     agent: str
@@ -136,6 +138,9 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     parent: Parent | None = None
     depth: int = 0
     tags: dict[str, str] = {}
+    starts_at: int = 0
+    retry_of: str = ""
+    seed: str = ""
 
 
 class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):
@@ -695,12 +700,40 @@ class ToolProgress(Record, frozen=True, kw_only=True, tag="tool.progress"):
     progress: str
 
 
+class ToolStepStarted(Record, frozen=True, kw_only=True, tag="tool.step_started"):
+    """A step within a call may have begun: this attempt at it."""
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    name: str
+    attempt: int = 1
+
+
 class ToolStepRecorded(Record, frozen=True, kw_only=True, tag="tool.step_recorded"):
+    """The result of a step within a call, which is not done again."""
+
     internal: ClassVar[bool] = True
 
     call_id: str
     name: str
     value: str
+
+
+class ToolStepFailed(Record, frozen=True, kw_only=True, tag="tool.step_failed"):
+    """A step within a call has failed. With `again` another attempt at it follows.
+
+    It was `interrupted` where nobody knows what became of it, and it is not done again.
+    """
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    name: str
+    attempt: int
+    error: Failure
+    again: bool = False
+    interrupted: bool = False
 
 
 class ToolEmitted(Record, frozen=True, kw_only=True, tag="tool.emitted"):
@@ -773,6 +806,16 @@ class ToolDenied(Record, frozen=True, kw_only=True, tag="tool.denied"):
     call_id: str
     reason: str
     principal: str = ""
+
+
+# Runs of workflows
+
+
+class WorkflowCalled(Record, frozen=True, kw_only=True, tag="workflow.called"):
+    """The body of a workflow is called, with the input that the run was started with."""
+
+    call_id: str
+    workflow: str
 
 
 # Waiting
@@ -1131,7 +1174,9 @@ AnyRecord = (
     | ToolStarted
     | ToolVanished
     | ToolProgress
+    | ToolStepStarted
     | ToolStepRecorded
+    | ToolStepFailed
     | ToolEmitted
     | ToolWaiting
     | ToolWoken
@@ -1139,6 +1184,7 @@ AnyRecord = (
     | ToolFailed
     | ToolInterrupted
     | ToolDenied
+    | WorkflowCalled
     | RequestOpened
     | RequestResolved
     | RequestExpired

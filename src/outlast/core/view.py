@@ -225,7 +225,9 @@ class View:
             return
         if isinstance(e, r.ToolInterrupted) and not e.final:
             return
-        call = next(call for call in self._calls if call.call_id == e.call_id)
+        call = next((call for call in self._calls if call.call_id == e.call_id), None)
+        if call is None:  # the body of a workflow, that no model has asked for
+            return
         text, failed = told(e)
         if edited := self._edited.pop(e.call_id, None):
             text = f"({edited[0]} changed the arguments to {edited[1]}.)\n{text}"

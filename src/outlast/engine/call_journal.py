@@ -17,7 +17,14 @@ from outlast.core.lane import Lane
 from outlast.core.name import callback_name
 from outlast.core.outcome import tool_ended
 from outlast.core.policy import Policy
-from outlast.core.record import AnyRecord, CallbackOpened, ToolProgress, ToolStepRecorded
+from outlast.core.record import (
+    AnyRecord,
+    CallbackOpened,
+    Failure,
+    StepFailed,
+    ToolProgress,
+    ToolStepRecorded,
+)
 from outlast.core.request import close_scopes
 from outlast.core.result import Returned, is_contended, with_updates
 from outlast.core.slice import Slices
@@ -85,8 +92,26 @@ class LaneJournal:
     def new_id(self, prefix: str) -> str:
         return self._clock.new_id(prefix)
 
-    async def record_step(self, call_id: str, name: str, value: str) -> None:
-        await self._write(ToolStepRecorded(call_id=call_id, name=name, value=value))
+    def jitter(self, seconds: float) -> float:
+        return self._clock.jitter(seconds)
+
+    def note(self, record: AnyRecord) -> None:
+        self.check_awaited()
+        self._owned.write([record])
+
+    async def record(self, record: AnyRecord) -> None:
+        await self._write(record)
+
+    async def record_noted(self) -> None:
+        self.check_awaited()
+        if self._owned.is_ahead:
+            await to_its_end(self._owned.flush())
+
+    async def fail(self, error: Failure) -> None:
+        turn = self._owned.folds.state.turn
+        assert turn is not None
+        await self._write(StepFailed(turn=turn.id, step=turn.step, error=error))
+        self._owned.folds.wakeup.set()
 
     async def record_first(self, call_id: str, name: str, lost: tuple[str, ...]) -> None:
         def records(_: Slices) -> list[AnyRecord]:

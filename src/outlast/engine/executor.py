@@ -18,6 +18,8 @@ from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
 from outlast.core.record import (
+    AnyRecord,
+    Failure,
     IdempotencyKey,
     MessageDelta,
     ReasoningDelta,
@@ -105,12 +107,28 @@ class CallJournal(Protocol):
         """Return a new id."""
         ...
 
-    def check_awaited(self) -> None:
-        """Raise CancelledError in what is left of a run of the call that has ended."""
+    def jitter(self, seconds: float) -> float:
+        """Return about so many seconds: calls that fail at once do not all come back at once."""
         ...
 
-    async def record_step(self, call_id: str, name: str, value: str) -> None:
-        """Record what a named step of the call returned, durably."""
+    def note(self, record: AnyRecord) -> None:
+        """Record something with the lane's next commit, whenever that is."""
+        ...
+
+    async def record(self, record: AnyRecord) -> None:
+        """Record something now, and all that was noted before."""
+        ...
+
+    async def record_noted(self) -> None:
+        """Record what was noted and is not in the log yet."""
+        ...
+
+    async def fail(self, error: Failure) -> None:
+        """Have the turn of the call fail, which stops the call."""
+        ...
+
+    def check_awaited(self) -> None:
+        """Raise CancelledError in what is left of a run of the call that has ended."""
         ...
 
     async def record_first(self, call_id: str, name: str, lost: tuple[str, ...]) -> None:

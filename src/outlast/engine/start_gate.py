@@ -18,6 +18,7 @@ from outlast.core.action import (
     AnyAction,
     AskHuman,
     CallModel,
+    CallWorkflow,
     CancelTurn,
     CompactContext,
     CompleteSession,
@@ -133,9 +134,11 @@ class StartGate:
         """
         if isinstance(action, CallModel):
             return not action.running
-        if isinstance(action, CompactContext):
+        if isinstance(action, CompactContext | CallWorkflow):
             return True
         folds = self._lane.folds
+        if folds.state.is_run and isinstance(action, RunTools):
+            return bool(action.start)
         has_turn = folds.state.turn is not None
         return folds.is_outline and has_turn and not isinstance(action, CLOSING)
 

@@ -242,6 +242,8 @@ async def read_outcome(
             case r.TurnCancelled():
                 return Outcome(end.turn, "cancelled", usage=usage_of_turn(end))
             case r.TurnCompleted(call_id=call_id):
+                if isinstance(e, r.ToolCompleted) and e.call_id == call_id:  # a workflow's body
+                    return Outcome(end.turn, "completed", output=e.value, usage=usage_of_turn(end))
                 if isinstance(e, r.MessageCompleted) and e.call_id == call_id:
                     return await completed(store, session_id, end, entry.offset, e)
     return None

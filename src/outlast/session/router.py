@@ -82,6 +82,11 @@ class SessionRouter:
             receipt = await self._retried(receipt, new.principal) or receipt
         return self.handle(receipt.session_id, receipt)
 
+    async def run(self, new: NewSession) -> Receipt[Any]:
+        """Start a run of a workflow that this app has."""
+        receipt = await self._starter.start(new)
+        return Receipt(self.handle(receipt.session_id), receipt)
+
     async def _retried(self, sent: AcceptedMessage, principal: str) -> StoreReceipt | None:
         return await retry_if_failed(self._store, self._inbox, sent, principal)
 

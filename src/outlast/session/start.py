@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core import record as r
-from outlast.core.lane import SessionMode
+from outlast.core.instant import Span, milliseconds
+from outlast.core.lane import SessionMode, StartMode
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who
 from outlast.core.tag import check_tags
@@ -25,6 +26,7 @@ from outlast.session.retry import check_retry_failed
 from outlast.store import Admission, AdmissionReceipt
 
 MOST_ABOVE = 1000
+RUN = "run"
 
 CursorsOf = Callable[[StartingSession], tuple[r.NewOutboxCursor, ...]]
 """Returns the outbox cursors that a new session needs."""
@@ -52,7 +54,8 @@ class NewSession(Struct, frozen=True, kw_only=True):
     the sessions of other apps that it is started for. A `dispatch_id` is compared with others of
     its `scope` by the `fingerprint`, which is made of the start itself unless it is given.
     `retry_failed` is no part of that. A session that goes on in another store than it began in
-    keeps its `session_id`.
+    keeps its `session_id`. A run has an `input` as JSON text and no message, and begins after the
+    `delay`.
     """
 
     agent: str
@@ -73,6 +76,10 @@ class NewSession(Struct, frozen=True, kw_only=True):
     scope: str = ANYBODY
     fingerprint: str = ""
     session_id: str = ""
+    input: str = ""
+    delay: Span = 0.0
+    retry_of: str = ""
+    seed: str = ""
 
 
 class SessionStarter:
@@ -86,14 +93,18 @@ class SessionStarter:
     async def start(self, new: NewSession) -> AdmissionReceipt:
         """Create a session with its first message; the secret of its webhook is in no log."""
         check(new)
-        started, content = self._record(new), content_of(new.message)
+        started = self._record(new)
+        content = () if new.mode == RUN else content_of(new.message)
         secret = "".join(secrets_of(new.webhook.secret)) if new.webhook else ""
         delivery_id = self._clock.new_id("dlv")
-        queued = r.DeliveryQueued(delivery_id=delivery_id, content=content, principal=new.sender)
+        queued = r.DeliveryQueued(
+            delivery_id=delivery_id, content=content, principal=new.sender, args=new.input
+        )
         return await self._inbox.admit(
             Admission(
                 tenant=started.tenant,
-                session_id=new.session_id or self._clock.new_id("ses"),
+                session_id=new.session_id
+                or self._clock.new_id("run" if new.mode == RUN else "ses"),
                 lane=check_id("lane", new.lane),
                 delivery_id=delivery_id,
                 kind="message",
@@ -102,7 +113,7 @@ class SessionStarter:
                 dispatch_id=new.dispatch_id or delivery_id,
                 scope=new.scope,
                 fingerprint=new.fingerprint
-                or (fingerprint(started, content, new.lane) if new.dispatch_id else ""),
+                or (fingerprint(started, content, new.lane, new.input) if new.dispatch_id else ""),
                 new=True,
                 agent=started.agent,
                 mode=started.mode,
@@ -132,21 +143,31 @@ class SessionStarter:
             outbox=self._cursors_of(start),
             depth=new.depth,
             tags=check_tags(new.tags),
+            starts_at=self._begin(new.delay),
+            retry_of=new.retry_of,
+            seed=new.seed,
         )
 
+    def _begin(self, delay: Span) -> int:
+        """Return when a run begins; 0 is at once."""
+        spell = milliseconds(delay)
+        return self._inbox.store_clock.latest() + spell if spell > 0 else 0
 
-def fingerprint(started: r.SessionStarted, content: Content, lane: str) -> str:
+
+def fingerprint(started: r.SessionStarted, content: Content, lane: str, given: str = "") -> str:
     """Return what tells a start from another with the same dispatch id."""
     # A deadline that is given as a span of time is another instant at each try, and what the
     # agent's code has subscribed to may be something else by then.
     asked = tuple(cursor for cursor in started.outbox if cursor.url)
-    return fingerprint_of(replace(started, token="", deadline_at=0, outbox=asked), content, lane)
+    asked_for = replace(started, token="", deadline_at=0, starts_at=0, outbox=asked)
+    return fingerprint_of(asked_for, content, lane, *([given] if given else ()))
 
 
 def check(new: NewSession) -> None:
     """Say what is wrong with a start before anything is looked up."""
-    if new.mode not in get_args(SessionMode):
-        raise InvalidInput(f'mode is "conversation" or "task", not {new.mode!r}')
+    if new.mode not in get_args(StartMode) and not (new.mode == RUN and new.input):
+        hint = ": a run is started with app.run" if new.mode == RUN else ""
+        raise InvalidInput(f'mode is "conversation" or "task", not {new.mode!r}{hint}')
     check_dispatch(new.dispatch_id)
     if new.retry_failed:
         check_retry_failed(new.dispatch_id)

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-from outlast.agents.agent import Agent
 from outlast.app import Outlast
 from outlast.core.setting import listed
 from outlast.engine.settings import WorkerSettings
@@ -23,7 +22,7 @@ from outlast.runtime import Deps
 from outlast.store import Store
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing.crash import Crashed, CrashingStore, CrashPoint, When
-from outlast.testing.ledger import Ledger, watch
+from outlast.testing.ledger import Defined, Ledger, watch
 from outlast.testing.report import CrashedRun, CrashReport
 from outlast.testing.wrapped_store import WrappedStore
 
@@ -37,7 +36,7 @@ UNDISTURBED = CrashPoint(0, "before")
 async def crash_everywhere(
     scenario: Scenario,
     *,
-    agents: Sequence[Agent[Any, Any]],
+    agents: Sequence[Defined],
     ledger: Ledger | None = None,
     deps: Deps | None = None,
     store: Callable[[], Store] | None = None,
@@ -95,7 +94,7 @@ class CrashRun:
     """A scenario and all that it takes to run it again and again."""
 
     scenario: Scenario
-    agents: Sequence[Agent[Any, Any]]
+    agents: Sequence[Defined]
     ledger: Ledger
     deps: Deps | None
     make_store: Callable[[], Store] | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from functools import wraps
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from outlast.agents.agent import Agent
 from outlast.agents.tool import Tool
+from outlast.workflows.workflow import Workflow
 
 
 class Effect(Struct, frozen=True):
@@ -55,8 +56,14 @@ class Ledger:
         return self.effects
 
 
-def watch(agents: Iterable[Agent[Any, Any]], ledger: Ledger) -> list[Agent[Any, Any]]:
-    """Return the agents and their subagents with tools that note their name in the ledger."""
+Defined = Agent[Any, Any] | Workflow[Any, Any]
+
+
+def watch(agents: Iterable[Defined], ledger: Ledger) -> list[Defined]:
+    """Return agents, their subagents and workflows with tools that note their name in the ledger.
+
+    What a workflow does itself has its name.
+    """
     watched: dict[int, Agent[Any, Any]] = {}
 
     def of(agent: Agent[Any, Any]) -> Agent[Any, Any]:
@@ -68,21 +75,33 @@ def watch(agents: Iterable[Agent[Any, Any]], ledger: Ledger) -> list[Agent[Any, 
             )
         return watched[id(agent)]
 
-    return [of(agent) for agent in agents]
+    return [
+        watch_workflow(each, ledger) if isinstance(each, Workflow) else of(each) for each in agents
+    ]
+
+
+def watch_workflow(workflow: Workflow[Any, Any], ledger: Ledger) -> Workflow[Any, Any]:
+    watched = copy(workflow)
+    watched.function = signed(workflow.function, True, at_work_in(ledger, workflow.name))
+    return watched
 
 
 def watch_tool(tool: Tool, ledger: Ledger) -> Tool:
+    watched = copy(tool)
+    watched.function = signed(tool.function, tool.is_async, at_work_in(ledger, tool.name))
+    return watched
+
+
+def at_work_in(ledger: Ledger, name: str) -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
     def at_work() -> Iterator[None]:
-        token = _at_work.set((ledger.effects, tool.name))
+        token = _at_work.set((ledger.effects, name))
         try:
             yield
         finally:
             _at_work.reset(token)
 
-    watched = copy(tool)
-    watched.function = signed(tool.function, tool.is_async, at_work)
-    return watched
+    return at_work
 
 
 def signed(function: Callable[..., Any], is_async: bool, at_work: Any) -> Callable[..., Any]:

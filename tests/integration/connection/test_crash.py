@@ -36,7 +36,7 @@ async def test_a_crash_at_any_commit_repeats_neither_a_sign_in_nor_a_model_call(
 
     @tool(on_interrupt="rerun")
     async def publish(ctx: Context) -> str:
-        await ctx.step("draft", ledger.record, "draft")
+        await ctx.step(ledger.record, "draft", name="draft")
         token = await ctx.require_auth("hub")
         ledger.record("publish", idempotency_key=ctx.idempotency_key)
         return str(await remote.user(token))

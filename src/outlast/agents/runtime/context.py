@@ -6,21 +6,21 @@ fails or is interrupted leaves nothing of them.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, overload
 
 import msgspec
 from msgspec import Struct
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, TypeVarTuple, Unpack
 
 from outlast.agents.runtime.authorization import require
 from outlast.agents.runtime.branch import ConcurrentWaits
 from outlast.agents.runtime.callback import Callback
 from outlast.agents.runtime.durable_wait import WaitTracker, digest, for_async_tools
 from outlast.agents.runtime.environment import ALONE, AgentRef, Environment
-from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.agents.runtime.json_value import to_json
+from outlast.agents.runtime.step import Step, StepRemedy, step_name, step_rules
 from outlast.agents.runtime.subagent_call import Subagent
 from outlast.agents.state.mutation import SessionMutation, SliceMutation, StateBuffer
 from outlast.agents.state.slice_type import type_of
@@ -46,6 +46,7 @@ from outlast.errors import (
 from outlast.store import Transaction
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 Deps = TypeVar("Deps", default=Any)
 
 
@@ -124,6 +125,8 @@ class Context(ConcurrentWaits, Generic[Deps]):
     """The context that a running tool is given."""
 
     _path: ClassVar[str] = "ctx"
+    _step_remedy: ClassVar[StepRemedy | None] = None
+    """What the cut of a step means that says nothing of it; None: what the tool says of itself."""
 
     def __init__(
         self,
@@ -183,24 +186,64 @@ class Context(ConcurrentWaits, Generic[Deps]):
         with self._waiting.busy():
             await self._journal.progress(self.call_id, text)
 
-    @for_async_tools
-    async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+    @overload
+    async def step(
+        self,
+        function: Callable[[Unpack[Args]], Awaitable[T]],
+        *args: *Args,
+        name: str | None = None,
+        max_attempts: int = 1,
+        timeout: Span | None = None,
+        on_interrupt: StepRemedy | None = None,
+        readonly: bool = False,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        function: Callable[[Unpack[Args]], T],
+        *args: *Args,
+        name: str | None = None,
+        max_attempts: int = 1,
+        timeout: Span | None = None,
+        on_interrupt: StepRemedy | None = None,
+        readonly: bool = False,
+    ) -> T: ...
+    @for_async_tools  # type: ignore[misc] # mypy finds no common form of what it decorates
+    async def step(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        name: str | None = None,
+        max_attempts: int = 1,
+        timeout: Span | None = None,
+        on_interrupt: StepRemedy | None = None,
+        readonly: bool = False,
+    ) -> Any:
         """Do something once, however often this call is run again, and return its result.
 
-        It comes back as plain data, as JSON has it. Steps of one name that follow one another are
-        several steps; each branch of a `gather` has its own.
+        The result comes back from JSON: as the type that the function says it returns, else as
+        plain data. A step is known by its `name`, or by its function and its arguments, and by how
+        many of these came before it; each branch of a `gather` has its own. What it raises is
+        StepError, and is recorded too, after `max_attempts` tries in all.
+        `on_interrupt` says what it means that a step was cut off, or took longer than `timeout`:
+        "report" raises StepInterrupted, "rerun" does it again, "ask" asks a human, "fail" fails the
+        turn, and a function of the same arguments finds out and returns the result, or NotDone.
+        Unless it says "rerun", the start of the step is recorded before its function is called. In
+        a tool the default is what the tool itself says of interruptions; in a workflow it is
+        "report". A step that is `readonly` is done again.
         """
         self._not_in_transaction("step")
-        with self._waiting.scope("step").step(check_text("a step's name", name)) as key:
-            if key not in self._call.memo:
-                with self._waiting.busy():
-                    value = function(*args)
-                    value = await value if inspect.isawaitable(value) else value
-                    known = to_json(value, f"the step {name!r} of {self.tool} returned")
-                    await self._journal.record_step(self.call_id, key, known)
-                memo = {**self._call.memo, key: known}
-                self._call = msgspec.structs.replace(self._call, memo=memo)
-            return from_json(self._call.memo[key])
+        rules = step_rules(
+            self._step_remedy,
+            on_interrupt,
+            max_attempts,
+            timeout,
+            readonly=readonly,
+            transactional=False,
+        )
+        known_as = step_name(function, args, name)
+        with self._waiting.scope("step").step(known_as) as key:
+            return await Step(self, key, function, args, rules, name).result()
 
     @for_async_tools
     async def ask(

@@ -20,9 +20,10 @@ import msgspec
 
 from outlast.core.fold_wait import WITHDRAWN
 from outlast.core.lane import Lane, OpenCall
-from outlast.core.name import RECONCILE, is_wait, quoted, wait_name
+from outlast.core.name import RECONCILE, is_wait, wait_name
 from outlast.core.result import NewWait, ToolWaits
 from outlast.engine.executor import CallJournal
+from outlast.engine.lane_folds import LaneLost, LaneStale
 from outlast.errors import InvalidInput
 
 T = TypeVar("T")
@@ -37,6 +38,13 @@ class Parked(BaseException):
 
     def __init__(self) -> None:
         super().__init__("the tool waits")
+
+
+NOT_THE_TOOLS = (
+    *(Parked, LaneLost, LaneStale),
+    *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
+)
+"""Exceptions that unwind a tool from outside; all others are the tool's own."""
 
 
 class Scope:
@@ -66,21 +74,19 @@ class Scope:
     def step(self, name: str) -> Iterator[str]:
         """Give the step that is done meanwhile the key under which its result is kept.
 
-        One that raises has not happened: the next of its name is the same step again. Its own waits
-        are counted apart: once it is recorded, it does not come to them any more.
+        Its own waits are counted apart: once it is recorded, it does not come to them any more.
         """
         if name in self._open_steps:
             raise InvalidInput(
                 f"the step {name!r} is done within a step of the same name: name them apart"
             )
-        step = quoted(name)
+        number = self.count("step", name)
         path, counts = self.path, self._counts
-        key = wait_name(path, "step", step, counts.get(f"step:{step}", 0) + 1)
+        key = wait_name(path, "step", name, number)
         self.path, self._counts = f"{key}/", {}
         self._open_steps.add(name)
         try:
             yield key
-            counts[f"step:{step}"] = counts.get(f"step:{step}", 0) + 1
         finally:
             self.path, self._counts = path, counts
             self._open_steps.discard(name)
@@ -128,6 +134,11 @@ class WaitTracker:
     def is_parked(self) -> bool:
         """Whether the tool has been unwound at a wait, or is just being."""
         return bool(self._main.waits)
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether the call is run only to collect what undoes it."""
+        return False
 
     @property
     def lane(self) -> Lane:

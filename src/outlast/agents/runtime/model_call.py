@@ -31,10 +31,11 @@ from outlast.agents.model.price import ModelPricing
 from outlast.agents.prompt.render import PromptRenderer, RenderedPrompt
 from outlast.agents.runtime.context import InstructionContext, SessionContext
 from outlast.agents.runtime.environment import Environment
+from outlast.agents.runtime.failure import failure_of
 from outlast.agents.runtime.json_value import TypeMismatch, answered, fitted, from_json, to_json
 from outlast.agents.runtime.loop_watch import LoopWatch, answer_of, noted
 from outlast.agents.runtime.rule_run import RuleRunner
-from outlast.agents.runtime.tool_call import backoff, dedupe_of, failure_of
+from outlast.agents.runtime.tool_call import backoff, dedupe_of
 from outlast.agents.tool import ask_question
 from outlast.agents.validation import OUTPUT_TOOL
 from outlast.clock import Clock

@@ -26,9 +26,9 @@ from outlast.agents.rule import (
     TurnContext,
 )
 from outlast.agents.runtime.context import SessionContext
+from outlast.agents.runtime.failure import failure_of, failure_text
 from outlast.agents.runtime.loop_watch import LoopWatch, answer_of
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
-from outlast.agents.runtime.tool_call import failure_of, failure_text
 from outlast.agents.tool import Tool
 from outlast.core.action import CheckCompletion, GiveFeedback
 from outlast.core.done_call import done_calls

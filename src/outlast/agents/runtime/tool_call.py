@@ -13,11 +13,13 @@ from typing import Any
 from outlast.agents.agent import Agent
 from outlast.agents.milestone import MilestoneTrigger, possible_milestone
 from outlast.agents.runtime.context import Context, SessionContext
-from outlast.agents.runtime.durable_wait import Parked
+from outlast.agents.runtime.durable_wait import NOT_THE_TOOLS, Parked
 from outlast.agents.runtime.environment import Environment
+from outlast.agents.runtime.failure import failure_of, failure_text, reason_of, sentence_of
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.runtime.loop_watch import LoopWatch, noted
-from outlast.agents.tool import NotDone, Tool, ToolResult
+from outlast.agents.runtime.step import NotDone
+from outlast.agents.tool import Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
 from outlast.core.lane import MISMATCH, UNDONE, UNSTORABLE, Lane, OpenCall
@@ -28,7 +30,6 @@ from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, 
 from outlast.core.state_change import TURNS_OPEN
 from outlast.core.unstable_wait import unstable
 from outlast.engine.executor import CallJournal
-from outlast.engine.lane_folds import LaneLost, LaneStale
 from outlast.engine.owned_lane import RollbackRefused, TransactionUndone
 from outlast.errors import (
     InvalidDefinition,
@@ -37,51 +38,11 @@ from outlast.errors import (
     NotInTransaction,
     OutlastError,
     ResultMismatch,
-    Retry,
     StoreUnavailable,
     ToolError,
 )
 from outlast.log_context import get_logger
 from outlast.store import Commit, Committed, Refused, Transaction
-
-LONGEST_FAILURE = 10_000
-
-
-def failure_of(error: BaseException) -> Failure:
-    """Return an exception as the model and the log get it: never endless, always storable."""
-    return Failure(code_of(error), failure_text(sentence_of(error)))
-
-
-def failure_text(sentence: str) -> str:
-    sentence = storable(sentence)
-    return sentence if len(sentence) <= LONGEST_FAILURE else sentence[:LONGEST_FAILURE] + "…"
-
-
-def sentence_of(error: BaseException) -> str:
-    """Return what an exception says, of what kind it is, where it can say anything."""
-    kind = type(error).__name__
-    try:
-        return str(error) if isinstance(error, ToolError) else f"{kind}: {error}"
-    except Exception:  # noqa: BLE001 - its own `__str__`
-        return kind
-
-
-def code_of(error: BaseException) -> str:
-    code = getattr(error, "code", None)
-    if not isinstance(code, str) or isinstance(error, SystemExit):  # whose code is a status
-        return "TOOL_ERROR"
-    if code == Retry.code and not isinstance(error, Retry):  # which says that the model is to blame
-        return "TOOL_ERROR"
-    return storable(code)
-
-
-def reason_of(group: BaseException) -> BaseException:
-    """Return what a task group failed for, where that is one thing, or what a tool says itself."""
-    if not isinstance(group, BaseExceptionGroup):
-        return group
-    reasons = [reason_of(error) for error in group.exceptions]
-    said = [reason for reason in reasons if isinstance(reason, ToolError)]
-    return next(iter(said or reasons)) if said or len(reasons) == 1 else group
 
 
 def backoff(clock: Clock, failed: int) -> int:
@@ -168,12 +129,6 @@ def in_order(params: Any) -> Sequence[Any]:
 
 
 log = get_logger("outlast.agents")
-
-NOT_THE_TOOLS = (
-    *(Parked, LaneLost, LaneStale),
-    *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
-)
-"""Exceptions that unwind a tool from outside; all others are the tool's own."""
 
 THREAD_GRACE = 0.9
 """How much of the time that calls have to end a sync tool is given: what it came to is recorded

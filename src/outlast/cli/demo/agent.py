@@ -18,7 +18,8 @@ from msgspec import Struct
 from outlast.agents.agent import Agent
 from outlast.agents.model.client import ModelRequest
 from outlast.agents.runtime.context import Context
-from outlast.agents.tool import NotDone, tool
+from outlast.agents.runtime.step import NotDone
+from outlast.agents.tool import tool
 from outlast.app import Outlast
 from outlast.cli.demo.effect import DemoEffect, DemoFiles, EffectFile, ModelAsked
 from outlast.clock import Clock

@@ -98,9 +98,10 @@ class WebhookConsumer:
     # The start of a session
 
     def cursors(self, start: StartingSession) -> list[NewOutboxCursor]:
+        agent = self._agents.get(start.agent)  # a workflow has no subscriptions
         subscribed = [
             NewOutboxCursor(name=OF_AGENT + each.name, events=check_events(each.events))
-            for each in self._agents[start.agent].subscriptions
+            for each in (agent.subscriptions if agent else ())
         ]
         if start.url is not None:
             return [self._to_url(start, start.url), *subscribed]

@@ -66,12 +66,14 @@ class TracedExecutor:
     def __init__(
         self,
         executor: Executor,
-        agent: Agent[Any, Any],
+        name: str,
+        agent: Agent[Any, Any] | None,
         clock: Clock,
         instruments: Instruments | None,
     ) -> None:
         self._executor = executor
-        self._agent = agent
+        self._name = name
+        self._instructions = agent.instructions if agent else ""
         self._clock = clock
         self._to = instruments
         # Not worth a span: passed through without a further call.
@@ -138,11 +140,11 @@ class TracedExecutor:
         return result
 
     def _before(self, to: Instruments, span: Any, view: View) -> None:
-        span.set_attribute("gen_ai.agent.name", self._agent.name)
+        span.set_attribute("gen_ai.agent.name", self._name)
         if to.telemetry.content:
             span.set_attribute("gen_ai.input.messages", content.messages(view.messages))
-            if isinstance(self._agent.instructions, str) and self._agent.instructions:
-                told = [{"type": "text", "content": self._agent.instructions}]
+            if isinstance(self._instructions, str) and self._instructions:
+                told = [{"type": "text", "content": self._instructions}]
                 span.set_attribute("gen_ai.system_instructions", content.to_json(told))
 
     def _after(self, to: Instruments, span: Any, result: Answered | ModelFailed) -> None:
@@ -202,7 +204,7 @@ class TracedExecutor:
             {
                 "gen_ai.tool.type": "function",
                 "gen_ai.tool.call.id": call.call_id,
-                "gen_ai.agent.name": self._agent.name,
+                "gen_ai.agent.name": self._name,
                 "gen_ai.conversation.id": session,
                 "outlast.outcome": outcome_of(end),
             }

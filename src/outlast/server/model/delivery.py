@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from outlast.core.lane import SessionMode
+from outlast.core.lane import StartMode
 from outlast.core.name import MAIN
 from outlast.server.model.message import Message, said
 from outlast.server.model.request import RequestAnswerIn
@@ -76,7 +76,7 @@ class StartIn(In):
 
     agent: Id = Field(examples=["support"])
     message: Message
-    mode: SessionMode = "conversation"
+    mode: StartMode = "conversation"
     dispatch_id: DispatchId = None
     retry_failed: RetryFailed = False
     continuation_token: Id | None = Field(

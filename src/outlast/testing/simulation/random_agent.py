@@ -20,7 +20,8 @@ from outlast.agents.options import Limits, ModelOptions
 from outlast.agents.prompt.section import PromptContext, Section
 from outlast.agents.prompt.template import PromptTemplate
 from outlast.agents.runtime.context import Context
-from outlast.agents.tool import Approval, DedupeKey, NotDone, Tool, tool
+from outlast.agents.runtime.step import NotDone
+from outlast.agents.tool import Approval, DedupeKey, Tool, tool
 from outlast.errors import Retry, ToolError
 from outlast.testing.scripted import ScriptedModel
 from outlast.testing.simulation.history import History, TokenUsed
@@ -190,7 +191,7 @@ def plain_tools(outside: OutsideService) -> list[Tool]:
     @tool(approval="once", timeout=0.3)
     async def hurry(ctx: Context[Any], n: int) -> str:
         for mile in range(n):
-            await ctx.step(f"mile {mile}", outside.walk, mile)
+            await ctx.step(outside.walk, mile, name=f"mile {mile}")
         return await outside.work(ctx)
 
     @tool(readonly=True)
@@ -241,7 +242,7 @@ def careful_tools(outside: OutsideService) -> list[Tool]:
 def waiting_tools(outside: OutsideService) -> list[Tool]:
     @tool(idempotent=True)
     async def survey(ctx: Context[Any], n: int) -> str:
-        counted = await ctx.step("mile 0", outside.walk, 0)
+        counted = await ctx.step(outside.walk, 0, name="mile 0")
         within = timedelta(seconds=40) if n % 2 else None
         answer = await ctx.ask("Well?", timeout=within)
         return f"{counted} {answer.text}"
@@ -265,16 +266,16 @@ def waiting_tools(outside: OutsideService) -> list[Tool]:
 
     @tool(on_interrupt="rerun")
     async def delegate(ctx: Context[Any], n: int) -> str:
-        counted = await ctx.step("mile 0", outside.walk, 0)
+        counted = await ctx.step(outside.walk, 0, name="mile 0")
         tasks = [f"task {ctx.idempotency_key} {each}" for each in range(1 + n % 2)]
         said = await ctx.gather(*(ctx.agent("plain").ask(task) for task in tasks))
-        return " ".join([counted, *said])
+        return " ".join([str(counted), *said])
 
     @tool(on_interrupt="rerun")
     async def juggle(ctx: Context[Any], n: int) -> str:
         async def rest() -> str:
             await ctx.sleep(timedelta(seconds=5 + n % 4 * 5))
-            return str(await ctx.step("mile 0", outside.walk, 0))
+            return str(await ctx.step(outside.walk, 0, name="mile 0"))
 
         async def inquire() -> str:
             answer = await ctx.ask("Well?", timeout=timedelta(seconds=40))
@@ -297,9 +298,9 @@ def expectant_tools(outside: OutsideService) -> list[Tool]:
     @tool(on_interrupt="rerun")
     async def order(ctx: Context[Any], n: int) -> str:
         callback = await ctx.callback("done", timeout=timedelta(seconds=20 + n % 4 * 20))
-        await ctx.step("order", outside.take_order, callback.url)
+        await ctx.step(outside.take_order, callback.url, name="order")
         if n % 5 == 0 and await callback.wait_for(timedelta(seconds=5)) is None:
-            await ctx.step("mile 0", outside.walk, 0)
+            await ctx.step(outside.walk, 0, name="mile 0")
         return (await callback.wait()).text
 
     @tool(approval=Approval("always", timeout=25))

@@ -16,7 +16,7 @@ import msgspec
 
 from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
-from outlast.core.lane import SessionMode
+from outlast.core.lane import StartMode
 from outlast.core.name import MAIN, callback_name
 from outlast.core.record import AuthorizationRequired
 from outlast.errors import (
@@ -118,7 +118,7 @@ class SimulatedUser:
         text, dispatch = self._words()
         agent = self._chance.choice(list(self._app.agents))
         tenant = self._chance.choice(["default", "acme"])
-        modes: list[SessionMode] = ["conversation", "conversation", "conversation", "task"]
+        modes: list[StartMode] = ["conversation", "conversation", "conversation", "task"]
         mode = self._chance.choice(modes)
         can_ask = self._chance.random() < 0.8
         deadline = self._deadline()

@@ -1,0 +1,337 @@
+"""Steps: what a tool or a workflow does once, however often its call is run again.
+
+A step is known by its name, or by its function and a digest of its arguments, and by how many of
+these there were in its scope. Its start is recorded before its function is called wherever a cut
+means something else than doing it again. Owns what a cut, a failure and a timeout of a step mean;
+scopes are in `durable_wait.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Struct
+
+from outlast.agents.runtime.durable_wait import NOT_THE_TOOLS, WaitTracker
+from outlast.agents.runtime.failure import failure_of
+from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.core.instant import Span
+from outlast.core.lane import OpenCall, SpoiltStep
+from outlast.core.message import check_text
+from outlast.core.name import args_digest, quoted, wait_name
+from outlast.core.record import (
+    Failure,
+    Option,
+    ToolStepFailed,
+    ToolStepRecorded,
+    ToolStepStarted,
+)
+from outlast.core.result import NewWait, Question
+from outlast.core.setting import count_of, one_of, seconds_of
+from outlast.errors import InvalidInput, NotEncodable, Retry, StepError, StepInterrupted
+
+if TYPE_CHECKING:
+    from outlast.agents.runtime.context import Context
+
+Remedy = Literal["rerun", "report", "ask", "fail"]
+StepRemedy = Remedy | Callable[..., Any]
+"""What it means for a step that it was cut off; a function finds out what became of it."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+CHOICES = (
+    Option("done", "It was done: my text is its result"),
+    Option("rerun", "Run it again"),
+    Option("give_up", "Leave it: nobody knows"),
+)
+
+
+class NotDone:
+    """Returned by a reconcile function for a call or a step that did not happen."""
+
+
+class StepRules(Struct, frozen=True):
+    """How a step is done. Without `on_interrupt` it goes by the tool that it is a step of."""
+
+    on_interrupt: StepRemedy | None = None
+    max_attempts: int = 1
+    timeout: float | None = None
+    transactional: bool = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a step that was cut off is simply done again."""
+        return self.on_interrupt in (None, "rerun")
+
+
+def step_rules(
+    default: StepRemedy | None,
+    on_interrupt: StepRemedy | None,
+    max_attempts: int,
+    timeout: Span | None,
+    *,
+    readonly: bool,
+    transactional: bool,
+) -> StepRules:
+    """Return the rules of a step, if they can be meant."""
+    if readonly or transactional:
+        default = "rerun"
+    remedy = default if on_interrupt is None else on_interrupt
+    if remedy is not None and not callable(remedy):
+        one_of(Remedy, "on_interrupt of a step, where it is no function,", remedy)
+    return StepRules(
+        remedy,
+        count_of("max_attempts of a step", max_attempts),
+        None if timeout is None else seconds_of("the timeout of a step", timeout),
+        transactional,
+    )
+
+
+# What a step is known by
+
+
+def function_name(function: Any) -> str:
+    """Return the name of a function that says what is done; empty if it has none of its own."""
+    while isinstance(function, partial):
+        function = function.func
+    name = getattr(function, "__qualname__", "") or type(function).__qualname__
+    name = name.rpartition("<locals>.")[2]
+    return "" if "<lambda>" in name else str(name)
+
+
+def step_name(function: Any, args: tuple[Any, ...], name: str | None) -> str:
+    """Return what a step is known by, besides its scope and how many there were."""
+    if not callable(function):
+        raise InvalidInput(
+            f"ctx.step takes a function and its arguments, not {function!r:.80}:"
+            ' ctx.step(charge, order, name="charge")'
+        )
+    if name is not None:
+        return quoted(check_text("a step's name", name))
+    found = function_name(function)
+    if not found:
+        raise InvalidInput("a lambda has no name to know a step by: say name=")
+    said: Any = args
+    inner = function
+    while isinstance(inner, partial):
+        said, inner = ((*inner.args, *said), inner.keywords), inner.func
+    text = to_json(said, f"the arguments of the step {found} are")
+    return f"={quoted(found)}={args_digest(found, text)[:20]}"
+
+
+_kinds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def kind_of(function: Any) -> Any:
+    """Return the type that a function says it returns; Any if it does not say."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return Any
+    if code not in _kinds:
+        try:
+            hint = typing.get_type_hints(function, include_extras=True).get("return", Any)
+        except (NameError, TypeError, AttributeError, SyntaxError):
+            hint = Any
+        _kinds[code] = Any if is_open(hint) else hint
+    return _kinds[code]
+
+
+def is_open(hint: Any) -> bool:
+    """Whether a hint names no one type that JSON could be read as."""
+    return hint is None or hint is object or isinstance(hint, typing.TypeVar)
+
+
+# Doing it
+
+
+class Step:
+    """One step in one run of its call."""
+
+    def __init__(
+        self,
+        ctx: Context[Any],
+        key: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        rules: StepRules,
+        title: str | None,
+    ) -> None:
+        self._title = title or function_name(function)
+        self._ctx = ctx
+        self._waiting: WaitTracker = ctx._waiting
+        self._journal = ctx._waiting.journal
+        self._key = key
+        self._function = function
+        self._args = args
+        self._rules = rules
+
+    @property
+    def _call(self) -> OpenCall:
+        return self._waiting.call
+
+    async def result(self) -> Any:
+        """Return what it came to, in this run of the call or in an earlier one."""
+        known = self._call.memo.get(self._key)
+        if known is not None:
+            return self._read(known)
+        if spoilt := self._call.spoilt.get(self._key):
+            raise self._error(spoilt)
+        if self._waiting.is_undoing:
+            raise self._waiting.stop_at(NewWait(self._key))
+        attempt = self._call.tried.get(self._key, 0)
+        if begun := self._call.begun.get(self._key):
+            attempt = begun
+            if (settled := await self._after_cut(begun)) is not None:
+                return settled.value
+        return await self._do(attempt + 1)
+
+    def _read(self, text: str) -> Any:
+        return from_json(text, kind_of(self._function))
+
+    async def _do(self, attempt: int) -> Any:
+        while True:
+            if self._rules.repeats and attempt == 1:
+                await self._journal.record_noted()
+            else:
+                await self._journal.record(
+                    ToolStepStarted(call_id=self._ctx.call_id, name=self._key, attempt=attempt)
+                )
+            try:
+                with self._waiting.busy():
+                    value = await self._within_time()
+                    return self._read(await self._keep(value))
+            except NOT_THE_TOOLS:
+                raise
+            except StepTimedOut:
+                if not self._rules.repeats:
+                    if (settled := await self._after_cut(attempt, "took too long")) is not None:
+                        return settled.value
+                    attempt += 1
+                    continue
+                failure = Failure("TIMEOUT", f"{self._said} took too long")
+            except BaseException as error:
+                if self._waiting.is_parked or not isinstance(error, Exception):
+                    raise
+                if isinstance(error, NotEncodable) and self._ctx._step_remedy is None:
+                    raise  # then nobody knows what the tool has come to: it has done this
+                failure = failure_of(error)
+                if attempt >= self._rules.max_attempts or isinstance(error, Retry):
+                    raise await self._failed(attempt, failure) from error
+            if attempt >= self._rules.max_attempts:
+                raise await self._failed(attempt, failure)
+            await self._record_failure(attempt, failure, again=True)
+            await asyncio.sleep(
+                self._ctx._journal.jitter(min(FIRST_PAUSE * 2.0**attempt, LONGEST_PAUSE))
+            )
+            attempt += 1
+
+    async def _within_time(self) -> Any:
+        limit = asyncio.timeout(self._rules.timeout)
+        try:
+            async with limit:
+                value = self._function(*self._args)
+                return await value if inspect.isawaitable(value) else value
+        except TimeoutError:
+            if limit.expired():
+                raise StepTimedOut from None
+            raise
+
+    async def _keep(self, value: Any) -> str:
+        text = to_json(value, f"{self._said} returned")
+        await self._journal.record(
+            ToolStepRecorded(call_id=self._ctx.call_id, name=self._key, value=text)
+        )
+        return text
+
+    @property
+    def _said(self) -> str:
+        return f"the step {self._title!r} of {self._ctx.tool}"
+
+    # Failures
+
+    async def _record_failure(self, attempt: int, failure: Failure, *, again: bool) -> None:
+        await self._journal.record(
+            ToolStepFailed(
+                call_id=self._ctx.call_id,
+                name=self._key,
+                attempt=attempt,
+                error=failure,
+                again=again,
+            )
+        )
+
+    async def _failed(self, attempt: int, failure: Failure) -> Exception:
+        await self._record_failure(attempt, failure, again=False)
+        return self._error(SpoiltStep(failure))
+
+    def _error(self, spoilt: SpoiltStep) -> Exception:
+        error = spoilt.error
+        if spoilt.interrupted:
+            return StepInterrupted(error.message, step=self._key)
+        if error.code == Retry.code:
+            return Retry(error.message)
+        return StepError(error.message, error.code, step=self._key)
+
+    # Cuts
+
+    async def _after_cut(self, attempt: int, why: str = "was interrupted") -> Settled | None:
+        """Say what a step comes to that was cut off; None if it is to be done again."""
+        remedy = self._rules.on_interrupt
+        if self._rules.repeats:
+            return None
+        if callable(remedy):
+            found = remedy(*self._args)
+            found = await found if inspect.isawaitable(found) else found
+            if found is NotDone or isinstance(found, NotDone):
+                return None
+            return Settled(self._read(await self._keep(found)))
+        error = Failure("STEP_INTERRUPTED", f"{self._said} {why}: it may or may not have happened")
+        if remedy == "fail":
+            await self._journal.fail(error)
+            await asyncio.get_running_loop().create_future()  # the turn stops this call
+        if remedy == "ask" and self._waiting.lane.can_ask:
+            answer = self._asked(attempt, error)
+            if answer["option"] == "rerun":
+                return None
+            if answer["option"] == "done":
+                return Settled(self._read(await self._keep(answer.get("text", ""))))
+        await self._journal.record(
+            ToolStepFailed(
+                call_id=self._ctx.call_id,
+                name=self._key,
+                attempt=attempt,
+                error=error,
+                interrupted=True,
+            )
+        )
+        raise StepInterrupted(error.message, step=self._key)
+
+    def _asked(self, attempt: int, error: Failure) -> dict[str, str]:
+        """Return what people say of it; the call parks until they have."""
+        wait = wait_name(f"{self._key}/", "ask", "=interrupted", attempt)
+        known = self._waiting.come_since(wait)
+        if known is not None:
+            said = msgspec.json.decode(known)
+            return {"option": said.get("option", ""), "text": said.get("text", "")}
+        if self._waiting.has_begun(wait):
+            raise self._waiting.stop_at(NewWait(wait))
+        question = Question(f"{error.message}. What now?", CHOICES, allow_freeform=False)
+        raise self._waiting.stop_at(NewWait(wait, question=question))
+
+
+class Settled(Struct, frozen=True):
+    """What a step that was cut off has come to."""
+
+    value: Any
+
+
+class StepTimedOut(BaseException):
+    """A step took longer than it may. Not an Exception: it is the step's own affair."""

@@ -1,0 +1,265 @@
+"""The handle on one run of a workflow: a session of its own kind, in the words of runs.
+
+Only reads and admits, as a session's handle does; the body is run by workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, Protocol
+
+from msgspec import Struct
+from typing_extensions import TypeVar
+
+from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.core import record as r
+from outlast.core.event import Event
+from outlast.core.instant import Span, date_of
+from outlast.core.lane import Status
+from outlast.core.record import Failure
+from outlast.core.usage import TreeUsage
+from outlast.errors import DeadlineExceeded, RunError, StillWaiting
+from outlast.log.explain import Explanation
+from outlast.log.reader import read_outcome
+from outlast.session.handle import Receipt, Session
+from outlast.session.request import Request
+from outlast.session.result import Result
+from outlast.session.waiting import WaitingFor, in_words
+from outlast.store import SessionInfo
+
+Out = TypeVar("Out", default=Any)
+
+RunStatus = Literal["queued", "active", "waiting", "completed", "errored", "cancelled"]
+"""How a run stands. A `waiting` one waits for a time, an event, a child or a human."""
+
+OF_SESSION: Mapping[Status, RunStatus] = {
+    "queued": "queued",
+    "idle": "queued",
+    "running": "active",
+    "waiting": "waiting",
+    "sleeping": "waiting",
+    "completed": "completed",
+    "failed": "errored",
+    "ended": "cancelled",
+}
+
+
+class RunResult(Struct, Generic[Out], frozen=True, kw_only=True):
+    """What a run has come to so far.
+
+    With `status` waiting it needs a human (see `requests`), or the time to wait was up before it
+    ended; `waiting_for` says for what it waits. `error` says why it errored. `usage` is that of its
+    agents' model calls, in all that it started.
+    """
+
+    status: RunStatus
+    output: Out | None = None
+    error: Failure | None = None
+    requests: tuple[Request, ...] = ()
+    usage: TreeUsage = TreeUsage()
+    waiting_for: WaitingFor | None = None
+
+    def unwrap(self) -> Out:
+        """Return the output of a completed run.
+
+        Raises StillWaiting if it goes on, and RunError if it has errored or was cancelled.
+        """
+        if self.status in ("queued", "active", "waiting"):
+            waits = f"waits for {in_words(self.waiting_for)}" if self.waiting_for else self.status
+            raise StillWaiting(
+                f"there is no output yet: the run {waits}; wait again",
+                requests=[request.request_id for request in self.requests],
+            )
+        if self.status != "completed":
+            error = self.error
+            why = f"{error.code}: {error.message}" if error else self.status
+            is_late = error is not None and error.code == DeadlineExceeded.code
+            failed = DeadlineExceeded if is_late else RunError
+            raise failed(f"there is no output: {why}", status=self.status)
+        return self.output  # type: ignore[return-value]
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """The record of a run: what it was started with, how it stands, what it came to, and when.
+
+    `input` and `output` are plain data. It began at `started_at`, when a worker took it up.
+    """
+
+    run_id: str
+    workflow: str
+    status: RunStatus
+    input: Any = None
+    output: Any = None
+    error: Failure | None = None
+    tenant: str = "default"
+    principal: str = ""
+    tags: Mapping[str, str] = {}
+    retry_of: str = ""
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    updated_at: datetime
+
+
+class RunKind(Protocol):
+    """A workflow, as a handle on a run of it needs it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def output_of(self, text: str, /) -> Any:
+        """Return the output of a run from its JSON text."""
+        ...
+
+
+class Run(Generic[Out]):
+    """A handle on one run. Holds nothing of it; make as many as you like."""
+
+    def __init__(
+        self,
+        session: Session[Any],
+        workflows: Mapping[str, RunKind],
+        receipt: Receipt[Any] | None = None,
+    ) -> None:
+        self.id: str = session.id
+        self._session = session
+        self._workflows = workflows
+        self.duplicate: bool = receipt.duplicate if receipt else False
+        """Whether this `dispatch_id` had started the run before."""
+
+    def __repr__(self) -> str:
+        return f"Run({self.id})"
+
+    async def info(self) -> SessionInfo:
+        """Return the run as sessions are listed."""
+        return await self._session.info()
+
+    async def status(self) -> RunStatus:
+        """Return how the run stands."""
+        return OF_SESSION[(await self.info()).status]
+
+    # Out
+
+    async def wait(self, *, timeout: Span | None = None) -> RunResult[Out]:
+        """Wait until the run has ended or needs a human, and return what it has come to.
+
+        When the `timeout` is up before, the result says how it stands by then.
+        """
+        return await self._result(await self._session.wait(timeout=timeout))
+
+    async def _result(self, found: Result[Any]) -> RunResult[Out]:
+        match found.status:
+            case "completed":
+                return RunResult(
+                    status="completed",
+                    output=await self._typed(found.output),
+                    usage=found.usage,
+                )
+            case "failed":
+                return RunResult(status="errored", error=found.error, usage=found.usage)
+            case "waiting":
+                return RunResult(
+                    status="waiting", requests=found.requests, waiting_for=found.waiting_for
+                )
+        status = await self.status()
+        return RunResult(
+            status=status, error=found.error, usage=found.usage, waiting_for=found.waiting_for
+        )
+
+    async def _typed(self, value: Any) -> Any:
+        workflow = self._workflows.get((await self.info()).agent)
+        return workflow.output_of(to_json(value)) if workflow else value
+
+    def events(
+        self,
+        after: int | str = 0,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> AsyncIterator[Event]:
+        """Give all events of the run after a cursor, as `Session.events` does."""
+        return self._session.events(after, follow=follow, internals=internals, children=children)
+
+    async def meta(self) -> RunInfo:
+        """Return the record of the run."""
+        store, info = self._session._store, await self.info()
+        page = await store.log.read(self.id, 0, 2)
+        started, queued = (entry.record for entry in page.entries[:2])
+        assert isinstance(started, r.SessionStarted)
+        assert isinstance(queued, r.DeliveryQueued)
+        delivery = await store.listing.delivery(queued.delivery_id)
+        outcome = None
+        if info.over:
+            outcome = await read_outcome(store, self.id, info.end + 1, lambda _: True)
+        began = None
+        if delivery and delivery.turn:
+            began = await self._began(delivery.turn)
+        return RunInfo(
+            run_id=self.id,
+            workflow=info.agent,
+            status=OF_SESSION[info.status],
+            input=from_json(queued.args or "null"),
+            output=from_json(outcome.output) if outcome and outcome.output else None,
+            error=outcome.error if outcome else None,
+            tenant=info.tenant,
+            principal=started.principal,
+            tags=info.tags,
+            retry_of=started.retry_of,
+            created_at=info.created_at,
+            started_at=began,
+            ended_at=info.updated_at if info.over else None,
+            updated_at=info.updated_at,
+        )
+
+    async def _began(self, turn: str) -> datetime | None:
+        """Return when a worker took the run up: it stands near the beginning of its log."""
+        cursor = 0
+        for _ in range(4):
+            page = await self._session._store.log.read(self.id, cursor, 50)
+            for entry in page.entries:
+                if isinstance(entry.record, r.TurnStarted) and entry.record.turn == turn:
+                    return date_of(entry.at)
+            if not page.entries:
+                return None
+            cursor = page.entries[-1].offset
+        return None
+
+    async def explain(self) -> Explanation:
+        """Say what the run does or waits for, and why."""
+        return await self._session.explain()
+
+    async def usage(self) -> TreeUsage:
+        """Return what the agents of the run have used so far."""
+        return await self._session.usage()
+
+    async def requests(self) -> Sequence[Request]:
+        """Return the questions that are open in the run and below it."""
+        return await self._session.requests()
+
+    # In
+
+    async def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+        principal: str = "",
+    ) -> None:
+        """Answer an open request of the run."""
+        await self._session.answer(
+            request_id,
+            option,
+            text=text,
+            args=args,
+            dispatch_id=dispatch_id,
+            principal=principal,
+        )
+
+    async def cancel(self, reason: str = "", *, principal: str = "") -> None:
+        """End the run: what it is at is stopped, and what it has done is undone as it said."""
+        await self._session.end(reason, principal=principal)
