@@ -23,7 +23,7 @@ from outlast.store.clock import StoreClock
 from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
 from outlast.store.contract import Store
 from outlast.store.document import Document, DocumentStore
-from outlast.store.limit import LimitStore, Permit, PermitInfo, PermitRequest
+from outlast.store.limit import LimitStore, LineInfo, Permit, PermitInfo, PermitRequest
 from outlast.store.listing import (
     DeliveryInfo,
     FailureFilter,
@@ -77,6 +77,7 @@ __all__ = [
     "LaneInfo",
     "Lease",
     "LimitStore",
+    "LineInfo",
     "ListingStore",
     "Loaded",
     "LogPage",

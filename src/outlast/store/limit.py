@@ -13,7 +13,11 @@ from outlast.store.commit import Refused
 
 
 class PermitRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """A call that asks to begin, through its lane's owner. `bounds` are acquired in this order."""
+    """A call that asks to begin, through its lane's owner. `bounds` are acquired in this order.
+
+    Where it has to wait, it stands as if it had asked `ahead` milliseconds earlier, later if that
+    is negative; what it said first stays, as long as it waits.
+    """
 
     session_id: str
     lane: str
@@ -21,6 +25,7 @@ class PermitRequest(Struct, frozen=True, gc=False, kw_only=True):
     fence: int
     call_id: str
     bounds: tuple[Bound, ...]
+    ahead: int = 0
 
 
 class Permit(Struct, frozen=True, gc=False):
@@ -41,6 +46,15 @@ class PermitInfo(Struct, frozen=True, gc=False, kw_only=True):
     ahead: int = 0
 
 
+class LineInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """The calls of one limit: how many hold a permit and wait, and since when the oldest waits."""
+
+    name: str
+    held: int
+    waiting: int
+    oldest_at: int | None = None
+
+
 def end_of_names(start: str) -> str:
     """Return the first name behind all that begin so, in the order of their characters."""
     return start[:-1] + chr(ord(start[-1]) + 1) if start else ""
@@ -56,7 +70,8 @@ class LimitStore(Protocol):
         another owner by then; asked again, it is granted again. A call that may not begin waits
         once in the queue of the first limit that is full, and keeps the permits of the limits
         before it. Tenants take turns: the next permit goes to the tenant that would then hold the
-        fewest under the limit, and within a tenant to the call that asked first. A permit that is
+        fewest under the limit, and within a tenant to the call that asked first, with what each
+        is `ahead`. A permit that is
         returned makes the lanes ready whose calls can have it. A request by a worker that does not
         own the lane is refused as `lease_lost`.
         """
@@ -85,4 +100,8 @@ class LimitStore(Protocol):
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
     ) -> Sequence[PermitInfo]:
         """Return the calls that hold permits or wait for one, by limit, in their order."""
+        ...
+
+    async def lines(self, start: str) -> Sequence[LineInfo]:
+        """Count the calls under each limit whose name begins so and that has any, by name."""
         ...

@@ -27,6 +27,7 @@ from outlast.store import (
     LaneInfo,
     Lease,
     LimitStore,
+    LineInfo,
     ListingStore,
     Loaded,
     LogPage,
@@ -278,6 +279,9 @@ class WrappedLimit(Wrapper):
         self, session_id: str | None = None, name: str | None = None, limit: int = 500
     ) -> Sequence[PermitInfo]:
         return await self.inner.limit.permits(session_id, name, limit)
+
+    async def lines(self, start: str) -> Sequence[LineInfo]:
+        return await self.inner.limit.lines(start)
 
 
 class WrappedOutbox(Wrapper):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from outlast.store import Permit, PermitInfo, PermitRequest, Refused
-from outlast.store.limit import end_of_names
+from outlast.store.limit import LineInfo, end_of_names
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.pipeline import Row, Rows
 from outlast.stores.postgres.statement import Query, Statement
@@ -56,6 +56,13 @@ class PostgresLimit:
     ) -> Sequence[PermitInfo]:
         params = {"session_id": session_id, "name": name, "limit": limit}
         return [describe_permit(row) for row in await self._access.ask("permits", params)]
+
+    async def lines(self, start: str) -> Sequence[LineInfo]:
+        names = {"start": start, "behind": end_of_names(start)}
+        return [
+            LineInfo(name=name, held=held, waiting=waiting, oldest_at=oldest_at)
+            for name, held, waiting, oldest_at in await self._access.ask("lines", names)
+        ]
 
 
 class PermitItem:

@@ -312,7 +312,7 @@ CREATE TABLE outlast.limits (
 ) WITH (fillfactor = 50);
 
 -- A call that holds a permit under a limit, or waits for one behind those of its tenant with a smaller
--- pid. `most` is how many may hold one at once. A permit belongs to the call, not to its worker: it
+-- rank, or the same and a smaller pid. `most` is how many may hold one at once. A permit belongs to the call, not to its worker: it
 -- stays until an owner of the lane has recorded the call's outcome.
 CREATE TABLE outlast.permits (
     pid bigint GENERATED ALWAYS AS IDENTITY,
@@ -323,6 +323,9 @@ CREATE TABLE outlast.permits (
     call_id text COLLATE "C" NOT NULL,
     most integer NOT NULL,
     held boolean NOT NULL,
+    asked_at bigint NOT NULL,
+    -- When it counts as having asked: earlier than it did by what it is ahead.
+    rank bigint NOT NULL,
     -- Since when it could begin, or should have asked again. A call that does not come is skipped:
     -- it is `absent`, and in no queue until it asks.
     expected_at bigint,
@@ -330,7 +333,7 @@ CREATE TABLE outlast.permits (
     PRIMARY KEY (tenant, sid, lane, call_id, name)
 );
 
-CREATE INDEX permits_in_order ON outlast.permits (name, held, tenant, pid) WHERE NOT absent;
+CREATE INDEX permits_in_order ON outlast.permits (name, held, tenant, rank, pid) WHERE NOT absent;
 CREATE INDEX permits_expected ON outlast.permits (expected_at) WHERE expected_at IS NOT NULL;
 
 -- A cursor over a session's log, whose events of the types in `events` go to a receiver outside. A

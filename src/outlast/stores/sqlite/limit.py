@@ -8,7 +8,7 @@ from functools import partial
 
 from outlast.core.limit import Bound, pay, start_at
 from outlast.store import Permit, PermitInfo, PermitRequest, Refused
-from outlast.store.limit import end_of_names
+from outlast.store.limit import LineInfo, end_of_names
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import Database, to_json
 
@@ -40,6 +40,14 @@ class SqliteLimit:
     ) -> Sequence[PermitInfo]:
         return await self._access.read(lambda db: listing(db, session_id, name, limit))
 
+    async def lines(self, start: str) -> Sequence[LineInfo]:
+        names = {"start": start, "behind": end_of_names(start)}
+        rows = await self._access.read(lambda db: db.all("lines", names))
+        return [
+            LineInfo(name=name, held=held, waiting=waiting, oldest_at=oldest_at)
+            for name, held, waiting, oldest_at in rows
+        ]
+
 
 def write_requests(db: Database, requests: Sequence[PermitRequest]) -> list[Permit | Refused]:
     return [acquire(db, request) for request in requests]
@@ -66,14 +74,22 @@ def acquire(db: Database, request: PermitRequest) -> Permit | Refused:
     stale = {"lid": row[0], "call_id": request.call_id, "names": names}
     wake_those_with_a_place(db, (name for (name,) in db.all("drop_stale_permits", stale)))
     for bound in request.bounds:
-        if waits := find_obstacle(db, bound, row[0], request.call_id):
+        if waits := find_obstacle(db, bound, row[0], request):
             return waits
     return GRANTED
 
 
-def find_obstacle(db: Database, bound: Bound, lid: int, call_id: str) -> Permit | None:
+def find_obstacle(db: Database, bound: Bound, lid: int, request: PermitRequest) -> Permit | None:
     """Take a permit under one limit, or say why there is none now."""
-    asked = {"name": bound.name, "lid": lid, "call_id": call_id, "most": bound.concurrency}
+    now = db.clock.now()
+    asked = {
+        "name": bound.name,
+        "lid": lid,
+        "call_id": request.call_id,
+        "most": bound.concurrency,
+        "now": now,
+        "ahead": request.ahead,
+    }
     row = db.one("ask_for_permit", asked)
     assert row is not None
     pid, is_held = row
@@ -87,7 +103,6 @@ def find_obstacle(db: Database, bound: Bound, lid: int, call_id: str) -> Permit 
     ahead = ahead_of(db, bound.name, pid) if waiting > 1 else 0
     if bound.concurrency and running + ahead >= bound.concurrency:
         return Permit(granted=False)
-    now = db.clock.now()
     if (at := start_at(bound, paid_until, ahead, now)) > now:
         db.run("expect_permit", {"pid": pid, "at": at})
         return Permit(granted=False, again_at=at)

@@ -234,7 +234,7 @@ CREATE INDEX outlast_effects_shared ON outlast_effects (session_id)
     WHERE substr(scope, 1, 8) <> 'session:';
 
 -- A call that holds a permit under a limit, or waits for one behind those of its tenant with a
--- smaller pid; tenants take turns. `most` is how many may hold one at once. A permit belongs to the
+-- smaller rank, or the same and a smaller pid; tenants take turns. `most` is how many may hold one at once. A permit belongs to the
 -- call, not to its worker: it stays until an owner of the lane has recorded the call's outcome.
 CREATE TABLE outlast_permits (
     pid INTEGER PRIMARY KEY,
@@ -243,6 +243,9 @@ CREATE TABLE outlast_permits (
     call_id TEXT NOT NULL,
     most INTEGER NOT NULL,
     held INTEGER NOT NULL CHECK (held IN (0, 1)),
+    asked_at INTEGER NOT NULL,
+    -- When it counts as having asked: earlier than it did by what it is ahead.
+    rank INTEGER NOT NULL,
     -- Since when it could begin, or should have asked again. A call that does not come is skipped:
     -- it is `absent`, and in no queue until it asks.
     expected_at INTEGER,

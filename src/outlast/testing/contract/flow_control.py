@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from outlast.core.limit import Bound
 from outlast.errors import QueueFull
-from outlast.store import Claim, Permit, PermitRequest, Refused, Store
+from outlast.store import Claim, LineInfo, Permit, PermitRequest, Refused, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -367,6 +367,59 @@ class FlowControlContract(StoreUnderTest):
             began.append(one)
         tenants = [claim.tenant for claim in began[1:5]]
         assert tenants in (["large", "small"] * 2, ["small", "large"] * 2)
+
+    async def test_a_call_that_is_ahead_comes_before_those_that_asked_a_little_earlier(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, second, urgent, late = await start_some(store, clock, 4)
+        await ask_to_begin(store, first)
+        await ask_to_begin(store, second)
+        clock.advance(5000)
+        wants = request(urgent, ahead=5001)
+        assert await store.limit.acquire([wants]) == [WAITS]
+        assert await store.limit.acquire([replace(wants, ahead=0)]) == [WAITS]  # as it said first
+        clock.advance(5000)
+        assert await store.limit.acquire([request(late, ahead=4999)]) == [WAITS]
+        rows = await store.limit.permits(name=ONE.name)
+        order = [each.session_id for each in (first, urgent, second, late)]
+        assert [row.session_id for row in rows] == order
+        await write(store, commit(first, delta(), frees=("t1.s1.c1",)))
+        assert await ask_to_begin(store, second) == WAITS
+        assert await ask_to_begin(store, urgent) == GRANTED
+
+    async def test_a_call_that_is_behind_comes_after_those_that_ask_a_little_later(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        first, patient, second = await start_some(store, clock, 3)
+        rate = Bound("queue:mail:rate", rate=1, per=1000)
+        await ask_to_begin(store, first, rate)
+        await store.limit.acquire([request(patient, "t1.s1.c1", rate, ahead=-600)])
+        clock.advance(500)
+        assert (await ask_to_begin(store, second, rate)).again_at == clock.now() + 500
+        clock.advance(500)
+        assert not (await ask_to_begin(store, patient, rate)).granted
+        assert await ask_to_begin(store, second, rate) == GRANTED
+
+    async def test_the_calls_of_limits_are_counted(self, store: Store, clock: ManualClock) -> None:
+        first, second, third = await start_some(store, clock, 3)
+        mail, post = Bound("queue:mail", concurrency=1), Bound("queue:post", concurrency=1)
+        other = Bound("queuf", concurrency=1)
+        for bound in (other, post, mail):
+            await ask_to_begin(store, first, bound, call_id=bound.name)
+        clock.advance(10)
+        since = clock.now()
+        await store.limit.acquire([request(second, "t1", mail, ahead=9000)])
+        clock.advance(10)
+        await ask_to_begin(store, third, mail)
+        assert await store.limit.lines("queue:") == [
+            LineInfo(name="queue:mail", held=1, waiting=2, oldest_at=since),
+            LineInfo(name="queue:post", held=1, waiting=0),
+        ]
+        assert [line.name for line in await store.limit.lines("")] == [
+            "queue:mail",
+            "queue:post",
+            "queuf",
+        ]
 
     async def test_a_limit_that_is_widened_wakes_as_many_more_as_have_a_place(
         self, store: Store, clock: ManualClock

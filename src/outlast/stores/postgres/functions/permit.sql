@@ -55,7 +55,8 @@ BEGIN
         LOOP
             answer := outlast.request_permit(
                 l.tenant, l.sid, l.lane, request->>'call_id',
-                bound.name, bound.concurrency, bound.rate, bound.per
+                bound.name, bound.concurrency, bound.rate, bound.per,
+                (request->>'ahead')::bigint
             );
             EXIT WHEN answer->>0 <> 'granted';
         END LOOP;
@@ -112,10 +113,10 @@ END
 $$;
 
 -- Request a permit under one limit, which is locked. A call that asks for the first time goes to the
--- end of its tenant's queue; one that asks again keeps its place, even if it had been skipped.
+-- end of its tenant's queue, as of so many milliseconds `earlier`; one that asks again keeps its place, even if it had been skipped.
 CREATE OR REPLACE FUNCTION outlast.request_permit(
     owner text, session bigint, lane_name text, call text,
-    limit_name text, concurrency integer, rate integer, per bigint
+    limit_name text, concurrency integer, rate integer, per bigint, earlier bigint
 ) RETURNS jsonb
     LANGUAGE plpgsql
 AS $$
@@ -134,11 +135,11 @@ BEGIN
     IF known.most <> concurrency THEN
         UPDATE outlast.limits AS m SET most = concurrency WHERE m.name = limit_name;
     END IF;
-    INSERT INTO outlast.permits AS p (name, tenant, sid, lane, call_id, most, held)
-    VALUES (limit_name, owner, session, lane_name, call, concurrency, false)
+    INSERT INTO outlast.permits AS p (name, tenant, sid, lane, call_id, most, held, asked_at, rank)
+    VALUES (limit_name, owner, session, lane_name, call, concurrency, false, now, now - earlier)
         ON CONFLICT (tenant, sid, lane, call_id, name) DO UPDATE
        SET most = excluded.most, absent = false, expected_at = NULL
-    RETURNING p.pid, p.held INTO mine;
+    RETURNING p.pid, p.held, p.rank INTO mine;
     IF mine.held THEN
         RETURN '["granted"]';
     END IF;
@@ -159,7 +160,8 @@ BEGIN
                    running + (SELECT count(*)
                                 FROM outlast.permits AS p
                                WHERE p.name = limit_name AND p.tenant = owner
-                                 AND NOT p.held AND NOT p.absent AND p.pid <= mine.pid)
+                                 AND NOT p.held AND NOT p.absent
+                                 AND (p.rank, p.pid) <= (mine.rank, mine.pid))
                ) AS w
          WHERE w.pid = mine.pid;
         start_at := (greatest(known.paid_until, now * 1000) + (ahead + 1 - rate) * price + 999)
@@ -226,10 +228,10 @@ AS $$
            ) AS h
      CROSS JOIN LATERAL (
                SELECT p.pid, p.tenant, p.sid, p.lane, p.most,
-                      row_number() OVER (ORDER BY p.pid) AS own_place
+                      row_number() OVER (ORDER BY p.rank, p.pid) AS own_place
                  FROM outlast.permits AS p
                 WHERE p.name = limit_name AND p.tenant = t.name AND NOT p.held AND NOT p.absent
-                ORDER BY p.pid
+                ORDER BY p.rank, p.pid
                 LIMIT greatest(of_each, 0)
            ) AS w
      WHERE m.name = limit_name AND of_each > 0

@@ -305,7 +305,7 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.p
           FROM (SELECT q.*,
                        count(*) FILTER (WHERE q.held) OVER (PARTITION BY q.name, q.tenant)
                        + row_number() OVER (PARTITION BY q.name, q.tenant, q.held, q.absent
-                                                ORDER BY q.pid) AS share
+                                                ORDER BY q.rank, q.pid) AS share
                   FROM outlast.permits AS q
                  WHERE :name::text IS NULL OR q.name = :name) AS o
           JOIN outlast.limits AS m ON m.name = o.name) AS p
@@ -313,6 +313,14 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE WHEN p.held THEN 0 ELSE p.p
  WHERE :session_id::text IS NULL OR s.id = :session_id
  ORDER BY p.name, p.held DESC, CASE WHEN p.held THEN p.pid ELSE p.place END
  LIMIT :limit;
+
+-- name: lines
+SELECT p.name, count(*) FILTER (WHERE p.held), count(*) FILTER (WHERE NOT p.held),
+       min(p.asked_at) FILTER (WHERE NOT p.held)
+  FROM outlast.permits AS p
+ WHERE p.name >= :start COLLATE "C" AND (:behind = '' OR p.name < :behind COLLATE "C")
+ GROUP BY p.name
+ ORDER BY p.name;
 
 -- name: census
 -- The lanes of sessions that are not over, by status and wait: their number, how many messages are

@@ -6,8 +6,8 @@ SELECT l.lid
 
 -- name: ask_for_permit
 -- A call that asks for the first time is the last of its tenant; one that asks is in line.
-INSERT INTO outlast_permits (name, lid, call_id, most, held)
-VALUES (:name, :lid, :call_id, :most, 0)
+INSERT INTO outlast_permits (name, lid, call_id, most, held, asked_at, rank)
+VALUES (:name, :lid, :call_id, :most, 0, :now, :now - :ahead)
 ON CONFLICT (name, lid, call_id) DO UPDATE
    SET most = excluded.most, expected_at = NULL, absent = 0
 RETURNING pid, held;
@@ -66,7 +66,7 @@ WITH
     waiting (pid, lid, sid, tenant, most, share) AS (
         SELECT p.pid, p.lid, l.sid, l.tenant, p.most,
                coalesce((SELECT calls FROM holding WHERE holding.tenant = l.tenant), 0)
-               + row_number() OVER (PARTITION BY l.tenant ORDER BY p.pid)
+               + row_number() OVER (PARTITION BY l.tenant ORDER BY p.rank, p.pid)
           FROM outlast_permits AS p
           JOIN outlast_lanes AS l ON l.lid = p.lid
          WHERE p.name = :name AND p.held = 0 AND p.absent = 0
@@ -136,7 +136,7 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE p.held WHEN 1 THEN 0 ELSE p
           FROM (SELECT q.*, l.lane, l.sid, l.tenant,
                        sum(q.held) OVER (PARTITION BY q.name, l.tenant)
                        + row_number() OVER (PARTITION BY q.name, l.tenant, q.held, q.absent
-                                                ORDER BY q.pid) AS share
+                                                ORDER BY q.rank, q.pid) AS share
                   FROM outlast_permits AS q
                   JOIN outlast_lanes AS l ON l.lid = q.lid
                  WHERE :name IS NULL OR q.name = :name) AS o
@@ -145,3 +145,10 @@ SELECT p.name, s.id, p.lane, p.call_id, p.held, CASE p.held WHEN 1 THEN 0 ELSE p
  WHERE :session_id IS NULL OR s.id = :session_id
  ORDER BY p.name, p.held DESC, CASE p.held WHEN 1 THEN p.pid ELSE p.place END
  LIMIT :limit;
+
+-- name: lines
+SELECT name, sum(held), sum(NOT held), min(CASE held WHEN 0 THEN asked_at END)
+  FROM outlast_permits
+ WHERE name >= :start AND (:behind = '' OR name < :behind)
+ GROUP BY name
+ ORDER BY name;
