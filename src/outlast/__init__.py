@@ -30,6 +30,7 @@ from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.telemetry import Telemetry
 from outlast.session import Receipt, Request, Result, Session, WaitingFor
 from outlast.session.inbox import QueueLimits
+from outlast.session.queue import QueueEntry
 from outlast.session.router import Key, Token
 from outlast.session.run import Run, RunInfo, RunResult
 from outlast.session.start import Webhook
@@ -70,6 +71,7 @@ __all__ = [
     "OutlastError",
     "Principal",
     "ProposedCall",
+    "QueueEntry",
     "QueueLimits",
     "Receipt",
     "ReceivedCallback",

@@ -66,6 +66,7 @@ from outlast.session.listing import (
 )
 from outlast.session.prompt import render_prompt
 from outlast.session.provider import ProviderControl
+from outlast.session.queue import QueueControl, QueueEntry, SessionPlaces
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.run import Run
@@ -135,6 +136,7 @@ class Outlast:
         self.schedules: ScheduleControl = ScheduleControl(self._schedules, self._router.handle)
         self.workers: WorkerControl = WorkerControl(self.store)
         self.providers: ProviderControl = ProviderControl(self.store)
+        self.queues: QueueControl = QueueControl(self.store)
         self.bulk: BulkControl = BulkControl(self.store, self._inbox)
         self.usage: UsageControl = UsageControl(self.store)
         self._connections = open_connections(
@@ -170,7 +172,8 @@ class Outlast:
         # Hooks are added later; channels and remote agents are known here or never.
         others = [each for each in (senders, canceller) if not each.is_empty]
         self._outbox = OutboxRoutes({**agents, **self.workflows}, (poster, self._hooks, *others))
-        self._starter = SessionStarter(inbox, clock, self._outbox.cursors)
+        places = SessionPlaces(store, lambda name: agents[name].queue if name in agents else "")
+        self._starter = SessionStarter(inbox, clock, self._outbox.cursors, places)
         self._router = SessionRouter(agents, store, clock, inbox, self._starter)
         self._channels = ChannelReceiver(channels, store, clock, self._router)
         self._callbacks = Callbacks(agents, store, clock, inbox, self._router.handle)
@@ -277,6 +280,7 @@ class Outlast:
         deadline: datetime | timedelta | None = None,
         webhook: Webhook | None = None,
         tags: Mapping[str, str] | None = None,
+        queue: str | QueueEntry | None = None,
     ) -> Session[Out]:
         """Start a session with a message; it is accepted for good when this returns.
 
@@ -284,7 +288,7 @@ class Outlast:
         tried again if it has failed, once per failed turn. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
         and a turn that is open then fails. Its events are posted to the `webhook`. It is listed by
-        its `tags`.
+        its `tags`. Its turns wait in the `queue` until they have a place there.
         """
         self._check_open()
         return await self._router.start(
@@ -302,6 +306,7 @@ class Outlast:
                 deadline=deadline,
                 webhook=webhook,
                 tags=tags,
+                queue=queue,
             )
         )
 
@@ -318,12 +323,13 @@ class Outlast:
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         webhook: Webhook | None = None,
+        queue: str | QueueEntry | None = None,
     ) -> Run[Out]:
         """Start a run of a workflow; it is accepted for good when this returns.
 
         The same `dispatch_id` again returns the first run, whatever has become of it; with another
         input it is DispatchConflict. The body begins after the `delay`. At its `deadline` the run
-        errors. `tags`, `capabilities` and `webhook` are as for `start`.
+        errors. `tags`, `capabilities`, `webhook` and `queue` are as for `start`.
         """
         self._check_open()
         known = find_workflow(workflow, self.workflows)
@@ -341,6 +347,7 @@ class Outlast:
                 principal=principal,
                 capabilities=capabilities,
                 webhook=webhook,
+                queue=queue,
             )
         )
         return Run(receipt.session, self.workflows, receipt)

@@ -5,6 +5,7 @@
     │   ├── UnknownWorkflow · UnknownRun
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
     │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
+    │   ├── UnknownQueue
     │   ├── UnknownConnection · UnknownChannel
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName
     │   ├── NotEncodable · ResultMismatch · InvalidCursor
@@ -84,6 +85,10 @@ class UnknownDelivery(InvalidInput):
 
 class UnknownRequest(InvalidInput):
     code = "UNKNOWN_REQUEST"
+
+
+class UnknownQueue(InvalidInput):
+    code = "UNKNOWN_QUEUE"
 
 
 class UnknownLane(InvalidInput):

@@ -48,6 +48,7 @@ from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl, ProviderOutage
+from outlast.session.queue import QueueControl, QueueEntry, QueueInfo
 from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
 from outlast.session.router import Key, Token
@@ -65,6 +66,7 @@ __all__ = [
     "SyncConnectionControl",
     "SyncOutlast",
     "SyncProviderControl",
+    "SyncQueueControl",
     "SyncReceipt",
     "SyncRun",
     "SyncScheduleControl",
@@ -642,6 +644,50 @@ class SyncProviderControl(Bridge[ProviderControl]):
         return self._thread.run(self._target.try_now(agent=agent))
 
 
+class SyncQueueControl(Bridge[QueueControl]):
+    """`QueueControl` for sync code."""
+
+    def list(self) -> Sequence[QueueInfo]:
+        """List all queues by name."""
+        return self._thread.run(self._target.list())
+
+    def get(self, name: str) -> QueueInfo:
+        """Return one queue."""
+        return self._thread.run(self._target.get(name))
+
+    def set(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        per_worker: int | None = None,
+        per_key: int | None = None,
+        rate: int | None = None,
+        per: Span | None = None,
+        priority: int | None = None,
+        delay: Span | None = None,
+        singleton: bool | None = None,
+    ) -> QueueInfo:
+        """Change settings of a queue, or make it; what is left out stays as it is."""
+        return self._thread.run(
+            self._target.set(
+                name,
+                concurrency=concurrency,
+                per_worker=per_worker,
+                per_key=per_key,
+                rate=rate,
+                per=per,
+                priority=priority,
+                delay=delay,
+                singleton=singleton,
+            )
+        )
+
+    def remove(self, name: str) -> None:
+        """Forget the settings of a queue: nothing bounds its turns any more."""
+        self._thread.run(self._target.remove(name))
+
+
 class SyncUsageControl(Bridge[UsageControl]):
     """`UsageControl` for sync code."""
 
@@ -803,6 +849,10 @@ class SyncOutlast(Bridge[Outlast]):
         return SyncProviderControl(self._target.providers, self._thread)
 
     @property
+    def queues(self) -> SyncQueueControl:
+        return SyncQueueControl(self._target.queues, self._thread)
+
+    @property
     def schedules(self) -> SyncScheduleControl:
         return SyncScheduleControl(self._target.schedules, self._thread)
 
@@ -835,6 +885,7 @@ class SyncOutlast(Bridge[Outlast]):
         deadline: datetime | timedelta | None = None,
         webhook: Webhook | None = None,
         tags: Mapping[str, str] | None = None,
+        queue: str | QueueEntry | None = None,
     ) -> SyncSession[Out]:
         """Start a session with a message; it is accepted for good when this returns."""
         return SyncSession(
@@ -853,6 +904,7 @@ class SyncOutlast(Bridge[Outlast]):
                     deadline=deadline,
                     webhook=webhook,
                     tags=tags,
+                    queue=queue,
                 )
             ),
             self._thread,
@@ -871,6 +923,7 @@ class SyncOutlast(Bridge[Outlast]):
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         webhook: Webhook | None = None,
+        queue: str | QueueEntry | None = None,
     ) -> SyncRun[Out]:
         """Start a run of a workflow; it is accepted for good when this returns."""
         return SyncRun(
@@ -886,6 +939,7 @@ class SyncOutlast(Bridge[Outlast]):
                     principal=principal,
                     capabilities=capabilities,
                     webhook=webhook,
+                    queue=queue,
                 )
             ),
             self._thread,

@@ -504,3 +504,19 @@ def test_every_request_of_a_model_is_a_line_for_who_looks_for_faults_only(
 
     assert "at the gate" in said
     assert ("HTTP Request" in said) == (level == "debug")
+
+
+def test_queues_are_set_listed_and_removed(yard: Yard) -> None:
+    yard.start("hi")
+    assert yard.run("queues", "list").stdout == "no queues\n"
+    told = yard.run(
+        "queues", "set", "reports", "--concurrency", "20", "--rate", "100", "--per", "60"
+    )
+    assert told.stdout == "reports: 20 at once, 100 in 60 s\n"
+    changed = yard.json("queues", "set", "reports", "--rate", "0", "--singleton")
+    assert changed["settings"]["concurrency"] == 20
+    head, row = yard.run("queues", "list").stdout.splitlines()
+    assert head.split() == ["QUEUE", "RUNNING", "WAITING", "OLDEST", "SINCE", "SETTINGS"]
+    assert row.split(maxsplit=4) == ["reports", "0", "0", "-", "20 at once, a singleton"]
+    assert yard.json("queues", "list") == [changed]
+    assert yard.run("queues", "remove", "reports").stdout.startswith("removed reports")

@@ -16,13 +16,13 @@ from http_scene import FAST, teller
 from opentelemetry.sdk.trace import TracerProvider
 from webhook_receiver import Receiver, Reply
 
-from outlast import Event, Image, Key, Outlast, Receipt, Token
+from outlast import Event, Image, Key, Outlast, QueueEntry, Receipt, Token
 from outlast.client import Client, RemoteSession
 from outlast.core.breaker import Provider, after_failure
 from outlast.core.instant import milliseconds_at
 from outlast.core.record import DeliveryQueued, Failure
 from outlast.core.result import ModelFailed
-from outlast.errors import CursorAhead, InvalidInput, OutlastError, UnknownLane
+from outlast.errors import CursorAhead, InvalidInput, OutlastError, UnknownLane, UnknownQueue
 from outlast.log.breaker import document_of
 from outlast.net.trace_context import parse
 from outlast.server import ServerSettings
@@ -247,6 +247,27 @@ async def test_providers_that_do_not_answer_are_listed_and_tried() -> None:
         assert await far.client.providers.try_now() == 1
 
 
+async def test_queues_are_changed_and_listed_and_sessions_stand_in_them() -> None:
+    async with far_away() as far:
+        queues = far.client.queues
+        made = await queues.set("reports", concurrency=2, per=timedelta(seconds=30), rate=7)
+        assert made == await far.app.queues.get("reports") == await queues.get("reports")
+        assert (made.settings.per, made.settings.priority) == (30.0, 0)
+        entry = QueueEntry("reports", key="acme", priority=-5, delay=timedelta(hours=1))
+        session = await far.client.start("teller", "hi", queue=entry)
+        log = await far.app.store.log.read(session.id, 0)
+        place = log.entries[0].record.place  # type: ignore[union-attr]
+        assert place is not None
+        assert (place.queue, place.key, place.ahead) == ("reports", "acme", -5000)
+        assert log.entries[0].record.starts_at > log.entries[0].at + 3_000_000  # type: ignore[union-attr]
+        with pytest.raises(InvalidInput, match="priority"):
+            await queues.set("reports", priority=601)
+        with pytest.raises(UnknownQueue):
+            await far.client.start("teller", "hi", queue="mail")
+        await queues.remove("reports")
+        assert await queues.list() == ()
+
+
 async def test_an_output_is_of_the_type_that_is_given_or_that_the_agent_has() -> None:
     expected = Plan(title="move", hours=3)
     async with far_away() as far:
@@ -385,7 +406,7 @@ def test_a_remote_session_can_do_what_a_session_can() -> None:
     left_out = {"explain", "observe"}  # an observer is told in the process of its store
     public = {name for name in vars(Session) if not name.startswith("_")} - left_out
     assert public - set(dir(RemoteSession)) == set()
-    shared = "start session send erase requests sessions workers providers open close"
+    shared = "start session send erase requests sessions workers providers queues open close"
     assert set(shared.split()) - set(dir(Client)) == set()
 
 

@@ -172,8 +172,10 @@ NEEDED = {
         post /v1/sessions/{session_id}/rewind, post /v1/bulk/retry, post /v1/bulk/cancel""",
     "approve": "post /v1/requests/{request_id}",
     "internals": """get /v1/workers, get /v1/metrics, get /v1/providers,
-        post /v1/providers/try, get /v1/sessions/{session_id}/state""",
-    "admin": "delete /v1/sessions/{session_id}, post /v1/sessions/{session_id}/state",
+        post /v1/providers/try, get /v1/sessions/{session_id}/state,
+        get /v1/queues, get /v1/queues/{name}""",
+    "admin": """delete /v1/sessions/{session_id}, post /v1/sessions/{session_id}/state,
+        post /v1/queues/{name}, delete /v1/queues/{name}""",
 }
 
 

@@ -96,6 +96,31 @@ async def test_providers_that_do_not_answer_are_listed_counted_and_tried_at_once
         assert await caller.refused("POST", "/providers/try", 422, json=unknown) == "INVALID_INPUT"
 
 
+async def test_queues_are_made_changed_listed_counted_and_removed() -> None:
+    async with scene() as bank, bank.caller() as caller:
+        assert await caller.refused("GET", "/queues/reports", 404) == "UNKNOWN_QUEUE"
+        assert await caller.refused("DELETE", "/queues/reports", 404) == "UNKNOWN_QUEUE"
+        start = {"agent": "teller", "message": "hi", "queue": {"name": "reports", "priority": 9}}
+        assert await caller.refused("POST", "/sessions", 404, json=start) == "UNKNOWN_QUEUE"
+        await caller.ask("POST", "/queues/reports", json={"concurrency": 3})
+        told = await caller.ask("POST", "/queues/reports", json={"delay": 3600})
+        assert (told["settings"]["concurrency"], told["settings"]["delay"]) == (3, 3600)
+        assert await caller.ask("GET", "/queues") == {"queues": [told]}
+        for wrong in ({"concurrency": -1}, {"priority": 601}, {"pace": 1}, {"per": 0}):
+            code = await caller.refused("POST", "/queues/reports", 422, json=wrong)
+            assert code == "INVALID_INPUT"
+        assert await caller.refused("POST", "/queues/no:name", 422, json={}) == "INVALID_NAME"
+        metrics = (await caller.get("/metrics")).text
+        for name in ("running", "waiting", "oldest_seconds"):
+            assert f'outlast_queue_{name}{{queue="reports"}} 0' in metrics
+
+        started = await caller.ask("POST", "/sessions", 202, json=start)
+        entry = (await bank.app.store.log.read(started["session_id"], 0)).entries[0]
+        assert (entry.record.place.queue, entry.record.place.ahead) == ("reports", 9000)
+        await caller.ask("DELETE", "/queues/reports", 204)
+        assert await caller.ask("GET", "/queues") == {"queues": []}
+
+
 async def test_a_callback_wakes_the_tool_that_waits_for_it_once() -> None:
     async with scene() as bank, bank.caller() as caller:
         session, path = await bank.hooked(caller)

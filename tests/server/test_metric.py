@@ -4,8 +4,10 @@ import re
 
 from outlast.core import record as r
 from outlast.core.instant import date_of
+from outlast.core.queue import QueueSettings
 from outlast.engine.counters import MOST_CODES, WorkerCounters
 from outlast.server.metric import exposition, of_store
+from outlast.session.queue import QueueInfo
 from outlast.store import Commit, LaneCount, StoreCounts, WorkerInfo
 
 LINE = re.compile(r'(\w+)((?:\{(?:\w+="(?:[^"\\\n]|\\.)*",?)*\})?) (-?[\d.e+]+)')
@@ -32,11 +34,19 @@ def worker(name: str = "wrk_1", counters: str = "") -> WorkerInfo:
     )
 
 
+QUEUES = [
+    QueueInfo(
+        name="reports", settings=QueueSettings(), running=2, waiting=3, oldest_at=date_of(1_000)
+    ),
+    QueueInfo(name="mail", settings=QueueSettings(), running=0, waiting=0, oldest_at=None),
+]
+
+
 def samples(*workers: WorkerInfo) -> dict[str, float]:
     """Read the document as Prometheus does, and return its samples by name and labels."""
     found: dict[str, float] = {}
     kinds: dict[str, str] = {}
-    for line in exposition(CENSUS, workers, [], 4, 3_500):
+    for line in exposition(CENSUS, workers, [], QUEUES, 4, 3_500):
         if about := ABOUT.fullmatch(line):
             kinds.setdefault(about[2], about[1])
             continue
@@ -111,6 +121,18 @@ def test_codes_that_few_lanes_failed_with_are_counted_as_other() -> None:
     assert len(lines) == MOST_CODES + 1
     assert lines[0] == 'outlast_failed_lanes{code="COMMON"} 9'
     assert lines[-1] == f'outlast_failed_lanes{{code="other"}} {MOST_CODES + 1}'
+
+
+def test_queues_are_told_by_how_many_run_and_wait_and_for_how_long() -> None:
+    found = {name: value for name, value in samples().items() if "_queue_" in name}
+    assert found == {
+        'outlast_queue_running{queue="reports"}': 2,
+        'outlast_queue_running{queue="mail"}': 0,
+        'outlast_queue_waiting{queue="reports"}': 3,
+        'outlast_queue_waiting{queue="mail"}': 0,
+        'outlast_queue_oldest_seconds{queue="reports"}': 2.5,
+        'outlast_queue_oldest_seconds{queue="mail"}': 0,
+    }
 
 
 def test_what_workers_count_is_told_under_their_names() -> None:

@@ -29,6 +29,7 @@ from outlast.session.callback import Callbacks
 from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl
+from outlast.session.queue import QueueControl
 from outlast.session.run import Run
 from outlast.session.state import SliceQuery
 from outlast.session.usage import UsageControl
@@ -47,6 +48,7 @@ BRIDGED: tuple[type, ...] = (
     BulkControl,
     WorkerControl,
     ProviderControl,
+    QueueControl,
     UsageControl,
     Run,
     Outlast,

@@ -52,7 +52,8 @@ ORDINARY = frozenset(
     backlog change compact done folder host milestones mutation observation
     parts path peer pipeline planning pool port
     postgres principal private probe process progress promise prompt prompts protocol provider
-    providers pydantic random reader reading reasoning receiver reconnect recorder recording refresh
+    providers pydantic queues random reader reading reasoning receiver reconnect recorder recording
+    refresh
     refusal registry remote render report requests response rest result retry return route
     router row rules run runner runtime scheduler schedules schema screen scripted send sender
     serve server sessions set setting settings shape show sign signature signed simulation

@@ -39,6 +39,7 @@ from outlast.agents.validation import (
     tools_of,
 )
 from outlast.core.policy import OnBusy, OnPartial, Policy, Resume
+from outlast.core.queue import check_queue
 from outlast.core.setting import count_of, group_of, one_of, seconds_of
 
 Deps = TypeVar("Deps", default=Any)
@@ -121,6 +122,7 @@ class Agent(Generic[Deps, Out]):
         resume = one_of(Resume, "resume", resume)
         self.milestones = checked_milestones(name, milestones, self.planning, resume) or STEP_DONE
         self.limit = checked_limit("limits.turns", limits.turns)
+        self.queue = check_queue(limits.queue) if limits.queue else ""
         self.model, self.models = model, checked_models(name, model)
         self.policy = Policy(
             on_busy=one_of(OnBusy, "on_busy", on_busy),

@@ -48,7 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     refuses is sent back `max_refusals` times, then the turn fails. A call that was under way in
     `max_crashes` crashes ends its turn, so that it cannot take down one worker after the other.
     At most `max_depth` sessions stand below the first. `turns` bounds the turns that run at once,
-    or start in a while, in all sessions of the agent.
+    or start in a while, in all sessions of the agent. Its sessions stand in the `queue` of that
+    name, unless their start names another.
     """
 
     max_steps: int = 50
@@ -58,6 +59,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_crashes: int = 10
     max_depth: int = MAX_DEPTH
     turns: Limit | None = None
+    queue: str = ""
 
 
 DEFAULT_MODEL_OPTIONS = ModelOptions()

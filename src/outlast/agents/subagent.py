@@ -116,7 +116,7 @@ def ref_of(agent: Agent[Any, Any], cursors: tuple[NewOutboxCursor, ...]) -> Agen
     def parse(value: str) -> Any:
         return from_json(value, agent.output_type) if agent.output_type else from_json(value)
 
-    return AgentRef(agent.name, parse, cursors)
+    return AgentRef(agent.name, parse, cursors, queue=agent.queue)
 
 
 def is_local(agent: AskableAgent) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.command import keys, schedules, webhooks
+from outlast.cli.command import keys, queues, schedules, webhooks
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
@@ -46,6 +46,7 @@ COMMANDS = (
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "keys": ("Who may call the server.", keys.COMMANDS),
+    "queues": ("Whose turns wait for a place, and how many have one.", queues.COMMANDS),
     "schedules": ("What starts by itself, and when.", schedules.COMMANDS),
     "webhooks": ("Whom sessions tell of their events.", webhooks.COMMANDS),
 }

@@ -7,7 +7,7 @@ async with Client("https://agents.example.com", token) as client:
 """
 
 from outlast.client.bulk import RemoteBulk
-from outlast.client.client import Client, RemoteProviders, RemoteWorkers
+from outlast.client.client import Client, RemoteProviders, RemoteQueues, RemoteWorkers
 from outlast.client.info import RemoteInfo, RemoteWait
 from outlast.client.listing import ListPage
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession
@@ -20,6 +20,7 @@ __all__ = [
     "RemoteBulk",
     "RemoteInfo",
     "RemoteProviders",
+    "RemoteQueues",
     "RemoteReceipt",
     "RemoteSession",
     "RemoteUsage",

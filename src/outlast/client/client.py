@@ -27,6 +27,8 @@ from outlast.client.listing import (
     ListPage,
     WireLanes,
     WireProviders,
+    WireQueue,
+    WireQueues,
     WireRequests,
     WireSessions,
     WireTried,
@@ -39,11 +41,13 @@ from outlast.core.instant import Span
 from outlast.core.lane import StartMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
+from outlast.core.queue import check_queue
 from outlast.core.setting import seconds_of, seconds_or_none
 from outlast.core.tag import check_tags, tag_text
 from outlast.errors import InvalidInput, UnknownSession
 from outlast.session import Request
 from outlast.session.provider import ProviderOutage
+from outlast.session.queue import QueueEntry, QueueInfo, checked_changes
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, Token
 from outlast.session.start import NewSession, Webhook
@@ -105,6 +109,11 @@ class Client:
         return RemoteWorkers(self._connection)
 
     @property
+    def queues(self) -> RemoteQueues:
+        """The queues of the server."""
+        return RemoteQueues(self._connection)
+
+    @property
     def providers(self) -> RemoteProviders:
         """The providers that do not answer the agents of the server."""
         return RemoteProviders(self._connection)
@@ -150,6 +159,7 @@ class Client:
         deadline: datetime | timedelta | None = None,
         webhook: Webhook | None = None,
         tags: Mapping[str, str] | None = None,
+        queue: str | QueueEntry | None = None,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
         """Start a session with a message; it is accepted for good when this returns.
@@ -170,6 +180,7 @@ class Client:
             deadline=deadline,
             webhook=webhook,
             tags=tags,
+            queue=queue,
         )
         return await self._start(new, type_of(agent, output_type))
 
@@ -322,6 +333,54 @@ class RemoteWorkers:
         """List the living workers, oldest first."""
         found = decode(await self._connection.call("GET", "/workers"), WireWorkers)
         return tuple(each.value() for each in found.workers)
+
+
+class RemoteQueues:
+    """The queues of a server: `client.queues`."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> Sequence[QueueInfo]:
+        """List all queues by name."""
+        found = decode(await self._connection.call("GET", "/queues"), WireQueues)
+        return tuple(each.value() for each in found.queues)
+
+    async def get(self, name: str) -> QueueInfo:
+        """Return one queue."""
+        raw = await self._connection.call("GET", f"/queues/{check_queue(name)}")
+        return decode(raw, WireQueue).value()
+
+    async def set(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        per_worker: int | None = None,
+        per_key: int | None = None,
+        rate: int | None = None,
+        per: Span | None = None,
+        priority: int | None = None,
+        delay: Span | None = None,
+        singleton: bool | None = None,
+    ) -> QueueInfo:
+        """Change settings of a queue, or make it; what is left out stays as it is."""
+        given = {
+            "concurrency": concurrency,
+            "per_worker": per_worker,
+            "per_key": per_key,
+            "rate": rate,
+            "per": per,
+            "priority": priority,
+            "delay": delay,
+            "singleton": singleton,
+        }
+        path, body = f"/queues/{check_queue(name)}", checked_changes(given)
+        return decode(await self._connection.call("POST", path, body=body), WireQueue).value()
+
+    async def remove(self, name: str) -> None:
+        """Forget the settings of a queue: nothing bounds its turns any more."""
+        await self._connection.call("DELETE", f"/queues/{check_queue(name)}")
 
 
 class RemoteProviders:

@@ -7,7 +7,7 @@ import msgspec
 
 from outlast.agents.agent import Agent
 from outlast.clock import Clock
-from outlast.core.instant import rfc3339
+from outlast.core.instant import milliseconds, rfc3339
 from outlast.core.json_text import parse_json
 from outlast.core.message import Said, Text, content_of
 from outlast.core.name import check_id
@@ -16,6 +16,7 @@ from outlast.core.tag import check_tags
 from outlast.errors import InvalidAnswer
 from outlast.session.inbox import instant_of
 from outlast.session.listing import check_failed
+from outlast.session.queue import QueueEntry, checked_entry
 from outlast.session.retry import check_retry_failed
 from outlast.session.start import NewSession, Webhook
 from outlast.store.clock import LocalStoreClock
@@ -72,7 +73,14 @@ def start_out(new: NewSession, clock: Clock) -> dict[str, Any]:
         webhook=webhook_out(new.webhook) if new.webhook else None,
         depth=new.depth or None,
         tags=check_tags(new.tags) or None,
+        queue=queue_out(new.queue) if new.queue else None,
     )
+
+
+def queue_out(said: str | QueueEntry) -> dict[str, Any]:
+    entry = checked_entry(said)
+    delay = None if entry.delay is None else milliseconds(entry.delay) / 1000
+    return some(name=entry.name, key=entry.key or None, priority=entry.priority, delay=delay)
 
 
 def webhook_out(webhook: Webhook) -> dict[str, Any]:

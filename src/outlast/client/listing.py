@@ -11,8 +11,10 @@ from outlast.client.decode import WireRequest
 from outlast.client.info import RemoteFailure, WireSession
 from outlast.core.breaker import BreakerState
 from outlast.core.lane import Status
+from outlast.core.queue import QueueSettings
 from outlast.core.record import Failure
 from outlast.session.provider import ProviderOutage
+from outlast.session.queue import QueueInfo
 from outlast.store import LaneInfo, TakeoverEvidence, WorkerInfo
 
 T = TypeVar("T")
@@ -150,6 +152,27 @@ class WireProvider(Struct):
 
 class WireProviders(Struct):
     providers: tuple[WireProvider, ...]
+
+
+class WireQueue(Struct):
+    name: str
+    settings: QueueSettings
+    running: int
+    waiting: int
+    oldest_at: datetime | None = None
+
+    def value(self) -> QueueInfo:
+        return QueueInfo(
+            name=self.name,
+            settings=self.settings,
+            running=self.running,
+            waiting=self.waiting,
+            oldest_at=self.oldest_at,
+        )
+
+
+class WireQueues(Struct):
+    queues: tuple[WireQueue, ...]
 
 
 class WireTried(Struct):

@@ -492,10 +492,11 @@ def check_completion(lane: Lane, turn: Turn, policy: Policy, now: int, output: s
 def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -> Park:
     """Rest because others stand in the way of all that could begin, until a time at the latest.
 
-    `others`: a `limit` without a place, or a `key` that another call has. There is no hint that a
-    key is free: it is looked at again after half a second, and then when as long has passed again.
+    `others`: a `limit` or a `queue` without a place, or a `key` that another call has. There is no
+    hint that a key is free: it is looked at again after half a second, and then when as long has
+    passed again.
     """
-    in_line = "limit" in others
+    in_line = "limit" in others or "queue" in others
     if lane.turn is None:
         return Park(wait=others, until=in_time(lane, again_at), keeps_permits=in_line)
     if "key" in others:

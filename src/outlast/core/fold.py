@@ -86,6 +86,7 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         tags=e.tags,
         starts_at=e.starts_at,
         seed=e.seed,
+        place=e.place,
     )
 
 

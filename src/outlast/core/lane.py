@@ -20,11 +20,12 @@ from outlast.core.record import (
     Failure,
     IdempotencyKey,
     Parent,
+    QueuePlace,
     StateChangeRequested,
     UsageSum,
 )
 
-FOLD = 6
+FOLD = 7
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -53,7 +54,16 @@ Status = Literal["running", "queued", "waiting", "sleeping", "idle", "completed"
 OpenStatus = Literal["running", "queued", "waiting", "sleeping"]
 """Those of a lane in which something can be stopped."""
 Wait = Literal[
-    "request", "authorization", "children", "callback", "timer", "provider", "limit", "key", "code"
+    "request",
+    "authorization",
+    "children",
+    "callback",
+    "timer",
+    "provider",
+    "queue",
+    "limit",
+    "key",
+    "code",
 ]
 """The wait of a lane at rest within a turn."""
 
@@ -453,7 +463,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     One that comes when the lane has come to rest does.
     `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
     had its last say. `prompt` is the one that was recorded last, `milestone` the last of the lane.
-    `views` are the changes of the model's view that were asked for.
+    `views` are the changes of the model's view that were asked for. `place` is where its session
+    stands in a queue of turns; `queue` are this lane's own deliveries.
     """
 
     session: str
@@ -468,6 +479,7 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     deadline: int = 0
     tells: frozenset[str] = frozenset()
     tags: Mapping[str, str] = {}
+    place: QueuePlace | None = None
     over: SessionEnd = ""
     queue: tuple[QueuedDelivery, ...] = ()
     replies: tuple[ArrivedReply, ...] = ()

@@ -26,6 +26,8 @@ KEYED = "agent:"
 """The beginning of the tokens of sessions that have a key; no other token may begin so."""
 OF_CHANNEL = "channel:"
 """The prefix of tokens of channels' threads, and of the names of their outbox cursors."""
+OF_QUEUE = "queue:"
+"""The prefix of the names of queues' limits, and of the tokens of sessions in singletons."""
 
 _plain = msgspec.json.Decoder()
 _in_order = msgspec.json.Encoder(order="deterministic")
@@ -37,6 +39,16 @@ def turn_name(lane: str, number: int) -> str:
 
 def model_call_name(turn: str, step: int) -> str:
     return f"{turn}.s{step}"
+
+
+def place_names(turn: str) -> set[str]:
+    """Return the names by which a turn asks for its places in a queue: in the fleet, and here."""
+    return {turn, place_here(turn)}
+
+
+def place_here(turn: str) -> str:
+    """Name a turn's request for a place in one worker: its first model call is number 1."""
+    return model_call_name(turn, 0)
 
 
 def tool_call_name(model_call: str, number: int) -> str:
@@ -151,12 +163,15 @@ def check_dispatch(dispatch_id: Any) -> str | None:
     return None if dispatch_id is None else check_id("dispatch_id", dispatch_id)
 
 
-def check_token(token: Any, reserved: tuple[str, ...] = (KEYED, OF_CHANNEL)) -> str:
+OWNERS = {KEYED: "an agent", OF_CHANNEL: "a channel", OF_QUEUE: "a queue"}
+
+
+def check_token(token: Any, reserved: tuple[str, ...] = (KEYED, OF_CHANNEL, OF_QUEUE)) -> str:
     """Return a continuation token that somebody chose, if it can be one and is nobody's own."""
     chosen = check_id("continuation_token", token)
     for start in reserved:
         if chosen.startswith(start):
-            owner = "an agent" if start == KEYED else "a channel"
+            owner = OWNERS[start]
             raise InvalidName(f"a continuation token that begins with {start} is {owner}'s own")
     return chosen
 

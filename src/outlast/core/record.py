@@ -110,6 +110,17 @@ class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
     payer: str = ""
 
 
+class QueuePlace(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a session stands in line: by its `key`, and `ahead` of others by milliseconds.
+
+    Without `ahead` it is as far ahead as the queue says.
+    """
+
+    queue: str
+    key: str = ""
+    ahead: int | None = None
+
+
 class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
     """A fact. `internal` facts are hidden from readers without the scope for them."""
 
@@ -122,9 +133,10 @@ class Record(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit
 class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     """Where it was not a `parent` here that started it, `depth` counts those above elsewhere.
 
-    Its starter chose `tags` to find it by; they are in the order of their names. A run begins at
-    `starts_at`, and may try again what `retry_of` came to. `seed` is the first run of such a row:
-    what a body derives by chance is derived from it.
+    Its starter chose `tags` to find it by; they are in the order of their names. It begins at
+    `starts_at`, and its turns stand in a queue at their `place`. A run may try again what
+    `retry_of` came to. `seed` is the first run of such a row: what a body derives by chance is
+    derived from it.
     """
 
     agent: str
@@ -141,6 +153,7 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     starts_at: int = 0
     retry_of: str = ""
     seed: str = ""
+    place: QueuePlace | None = None
 
 
 class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):

@@ -181,7 +181,7 @@ class Question(Struct, frozen=True, gc=False):
 class NewChild(Struct, frozen=True, gc=False):
     """A session that a tool starts, and waits for; with a `url`, behind another server.
 
-    That server gives it its id.
+    That server gives it its id. Here its turns stand in its agent's `queue`, if that has one.
     """
 
     session_id: str
@@ -189,6 +189,7 @@ class NewChild(Struct, frozen=True, gc=False):
     content: Content
     outbox: tuple[NewOutboxCursor, ...] = ()
     url: str = ""
+    queue: str = ""
 
 
 class NewAuthorization(Struct, frozen=True, gc=False):

@@ -18,9 +18,9 @@ from outlast.core import record as r
 from outlast.core.action import Park
 from outlast.core.event import type_of
 from outlast.core.index import index, makes_progress, status_of
-from outlast.core.lane import CONTENDED, RUNNING, UNDONE, Turn
+from outlast.core.lane import CONTENDED, PROVIDER, RUNNING, UNDONE, Turn
 from outlast.core.limit import Bound, freed_by
-from outlast.core.name import is_tool_call
+from outlast.core.name import is_tool_call, place_names
 from outlast.core.outcome import active_time, opening
 from outlast.core.record import AnyRecord
 from outlast.core.result import ChildEnd, NewChild
@@ -76,6 +76,7 @@ class OwnedLane:
         self.lock = asyncio.Lock()
         self._draft = CommitDraft()
         self._permits = set(claim.permits)
+        self._places: set[str] = set()
         self._evidence = claim.evidence
         self._store = store
         self._clock = clock
@@ -113,6 +114,7 @@ class OwnedLane:
         self.fence, self.worker, self.epoch = claim.fence, worker, claim.epoch
         self.deaths, self._size = claim.deaths, claim.size
         self._permits, self._evidence = set(claim.permits), claim.evidence
+        self._places.clear()
         self.folds.wakeup.clear()
         await self.catch_up()
 
@@ -291,6 +293,9 @@ class OwnedLane:
             # A lane that rests has no call that could use a permit; only one that waits for a
             # permit keeps its place in the queue.
             parting.frees += self._abandoned_permits() if awaits_permit else self._permits
+            if PROVIDER in park.wait and self.folds.state.turn:
+                # In a queue it does not stand in the way of turns whose models answer.
+                parting.frees += place_names(self.folds.state.turn.id) & self._permits
             return await self._release(parting, park.until or None, awaits_permit=awaits_permit)
 
     def _abandoned_permits(self) -> set[str]:
@@ -342,12 +347,25 @@ class OwnedLane:
 
     # Permits
 
+    def has_place(self, turn: str) -> bool:
+        """Say whether a turn has been given its place in the session's queue, and has it still."""
+        return turn in self._places
+
+    def take_place(self, turn: str) -> None:
+        """Note that a turn has its place: all that it asked for is granted."""
+        self._places.add(turn)
+
     def has_permit(self, call_id: str) -> bool:
         """Say whether a call has a permit, or waits for one."""
         return call_id in self._permits
 
-    async def acquire(self, bounds: Mapping[str, tuple[Bound, ...]]) -> dict[str, Permit]:
-        """Ask for the permits of calls, by their ids. Raises LaneLost if the lane is another's."""
+    async def acquire(
+        self, bounds: Mapping[str, tuple[Bound, ...]], ahead: int = 0
+    ) -> dict[str, Permit]:
+        """Ask for the permits of calls, by their ids. Raises LaneLost if the lane is another's.
+
+        Those that have to wait are so many milliseconds `ahead` of their time.
+        """
         requests = [
             PermitRequest(
                 session_id=self.session_id,
@@ -356,6 +374,7 @@ class OwnedLane:
                 fence=self.fence,
                 call_id=call_id,
                 bounds=limits,
+                ahead=ahead,
             )
             for call_id, limits in bounds.items()
         ]
@@ -471,6 +490,7 @@ class OwnedLane:
         )
         if commit.frees:
             self._permits.difference_update(commit.frees)
+            self._places.difference_update(commit.frees)
         self.folds.land(commit, result, unfolded, self._draft.records)
 
 

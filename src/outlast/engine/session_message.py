@@ -15,7 +15,7 @@ from outlast.core import record as r
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import Lane, OpenRequest
 from outlast.core.name import MAIN
-from outlast.core.record import AnyRecord, Parent
+from outlast.core.record import AnyRecord, Parent, QueuePlace
 from outlast.core.request import requesters
 from outlast.core.result import Asked, ChildEnd, NewChild
 from outlast.core.usage import payer, usage_with_children
@@ -82,6 +82,7 @@ class SessionMessages:
             parent=Parent(
                 lane.session, lane.name, request_id, lane.depth + 1, requesters(lane), payer(lane)
             ),
+            place=QueuePlace(queue=child.queue) if child.queue else None,
         )
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content)

@@ -49,6 +49,7 @@ from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.engine.provider_breaker import ProviderBreakers
+from outlast.engine.queue_gate import QueueGate
 from outlast.store import EffectClaim, Store
 
 CLOSING = (
@@ -86,6 +87,7 @@ class StartGate:
         self._clock = clock
         self._breakers = breakers
         self._session_bytes = session_bytes
+        self._queue = QueueGate(lane, store, clock)
         self._line: tuple[Bound, ...] = ()
         self._slots: dict[str, CallSlot] = {}
 
@@ -94,14 +96,19 @@ class StartGate:
         found: AnyAction | None = action
         if isinstance(action, RunTools) and (again := self._ask_again(action)):
             return again
-        if isinstance(action, RunTools) and takes_key(action):
-            found = await self._without_duplicates(action)
+        place = self._lane.folds.state.place
+        if place and not self._may_probe(action):
+            found = await self._queue.let_in(action, place)
+        if isinstance(found, RunTools) and takes_key(found):
+            found = await self._without_duplicates(found)
         if self._slots:
             self.leave_slots(but=ids_of(found) if found else ())
         if isinstance(found, RunTools):
             found = self._with_slots(found)
         if isinstance(found, CallModel) and not found.running and self._lane.folds.state.outage:
             found = await self._past_breaker(found)
+            if place and isinstance(found, CallModel) and not found.probes:
+                found = await self._queue.let_in(found, place)
         if found is None or not (bounds := self._bounds(found)):
             return found
         permitted = await self._as_permitted(found, bounds)
@@ -250,6 +257,13 @@ class StartGate:
         self.leave_slots(but={*ids_of(action), *unlimited})
 
     # Calls that must wait for a provider
+
+    def _may_probe(self, action: AnyAction) -> bool:
+        """Say whether a call may be the one that asks whether its provider answers again.
+
+        It stands in that line only: were it to wait in a queue as well, all behind it would.
+        """
+        return isinstance(action, CallModel) and self._lane.folds.state.outage is not None
 
     async def _past_breaker(self, action: CallModel) -> CallModel | Park | None:
         """Let a call that waits for its provider stand in line while that is away.

@@ -37,6 +37,7 @@ STATUS: Mapping[type[OutlastError], int] = {
     e.UnknownCallback: 410,
     e.UnknownConnection: 404,
     e.UnknownSchedule: 404,
+    e.UnknownQueue: 404,
     e.UnknownChannel: 404,
     e.InvalidSignature: 401,
     e.InvalidCursor: 400,

@@ -4,12 +4,13 @@ A gauge of the store is the same whichever server is asked; a worker's counters 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from outlast.core.instant import milliseconds_at
 from outlast.engine.counters import MOST_CODES, OTHER, counters_of
 from outlast.session.provider import ProviderOutage
+from outlast.session.queue import QueueInfo
 from outlast.store import StoreCounts, WorkerInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,6 +35,7 @@ def exposition(
     census: StoreCounts,
     workers: Sequence[WorkerInfo],
     outages: Sequence[ProviderOutage],
+    queues: Sequence[QueueInfo],
     streams: int,
     now: int,
 ) -> Iterator[str]:
@@ -41,6 +43,7 @@ def exposition(
     counters_by_worker = {info.worker: counters_of(info) for info in workers}
     yield from of_store(census, now)
     yield from of_providers(outages)
+    yield from of_queues(queues, now)
     yield from of_fleet(workers)
     yield from of_workers(counters_by_worker)
     yield from of_failures(counters_by_worker)
@@ -93,6 +96,21 @@ def of_providers(outages: Sequence[ProviderOutage]) -> Iterator[str]:
         for o in outages
     ]
     yield from family("outlast_provider_waiting", GAUGE, about, samples)
+
+
+def of_queues(queues: Sequence[QueueInfo], now: int) -> Iterator[str]:
+    def told(name: str, about: str, number: Callable[[QueueInfo], float]) -> Iterator[str]:
+        samples: list[Sample] = [("", {"queue": each.name}, number(each)) for each in queues]
+        return family(name, GAUGE, about, samples)
+
+    def waited(queue: QueueInfo) -> float:
+        since = queue.oldest_at
+        return 0.0 if since is None else max(0, now - milliseconds_at(since)) / 1000
+
+    yield from told("outlast_queue_running", "Turns with a place in a queue.", lambda q: q.running)
+    yield from told("outlast_queue_waiting", "Turns that wait in a queue.", lambda q: q.waiting)
+    about = "For how long the turn that waits in a queue longest has waited."
+    yield from told("outlast_queue_oldest_seconds", about, waited)
 
 
 def of_fleet(workers: Sequence[WorkerInfo]) -> Iterator[str]:

@@ -18,7 +18,7 @@ TAGS = {
     "streams": "Read a session's log, and what is added to it.",
     "agents": "The one session of an agent that has a key.",
     "requests": "What humans are asked, and their answers.",
-    "fleet": "Lanes and workers.",
+    "fleet": "Lanes, workers, providers and queues.",
     "usage": "What models were used for, and what that has cost.",
     "callbacks": "Outside events that tools wait for.",
     "connections": "Where people come back to from signing in.",

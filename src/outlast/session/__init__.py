@@ -4,6 +4,7 @@ Only reads and admits; the work is done by workers, here or anywhere else.
 """
 
 from outlast.core.lane import SessionMode, Status
+from outlast.core.queue import QueueSettings
 from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import Callbacks
 from outlast.session.handle import Receipt, Session
@@ -11,6 +12,7 @@ from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.observation import Observation
 from outlast.session.provider import ProviderControl, ProviderOutage
+from outlast.session.queue import QueueControl, QueueInfo
 from outlast.session.request import Request, RequestKind, request_of
 from outlast.session.result import Result, ResultStatus
 from outlast.session.state import SliceQuery
@@ -26,6 +28,9 @@ __all__ = [
     "Observation",
     "ProviderControl",
     "ProviderOutage",
+    "QueueControl",
+    "QueueInfo",
+    "QueueSettings",
     "Receipt",
     "Request",
     "RequestKind",

@@ -18,10 +18,12 @@ from outlast.core.instant import Span, milliseconds
 from outlast.core.lane import SessionMode, StartMode
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who
+from outlast.core.record import QueuePlace
 from outlast.core.tag import check_tags
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, TokenTaken
 from outlast.net.signature import secrets_of
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of, instant_of, with_secret
+from outlast.session.queue import QueueEntry, SessionPlaces
 from outlast.session.retry import check_retry_failed
 from outlast.store import Admission, AdmissionReceipt
 
@@ -54,8 +56,8 @@ class NewSession(Struct, frozen=True, kw_only=True):
     the sessions of other apps that it is started for. A `dispatch_id` is compared with others of
     its `scope` by the `fingerprint`, which is made of the start itself unless it is given.
     `retry_failed` is no part of that. A session that goes on in another store than it began in
-    keeps its `session_id`. A run has an `input` as JSON text and no message, and begins after the
-    `delay`.
+    keeps its `session_id`. A run has an `input` as JSON text and no message. What is started begins
+    after the `delay`. Its turns stand in the `queue`, or in that of its agent.
     """
 
     agent: str
@@ -80,20 +82,46 @@ class NewSession(Struct, frozen=True, kw_only=True):
     delay: Span = 0.0
     retry_of: str = ""
     seed: str = ""
+    queue: str | QueueEntry | None = None
 
 
 class SessionStarter:
     """Writes starts into the store; the same `dispatch_id` again finds the first session."""
 
-    def __init__(self, inbox: Inbox, clock: Clock, cursors: CursorsOf) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        clock: Clock,
+        cursors: CursorsOf,
+        places: SessionPlaces | None = None,
+    ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._cursors_of = cursors
+        self._places = places
 
     async def start(self, new: NewSession) -> AdmissionReceipt:
-        """Create a session with its first message; the secret of its webhook is in no log."""
+        """Create a session with its first message; the secret of its webhook is in no log.
+
+        In a queue that is a singleton this is the receipt of the living session, if there is one.
+        """
         check(new)
-        started = self._record(new)
+        place, token = None, ""
+        if self._places:
+            place, token, delay = await self._places.find(new)
+            new = replace(new, delay=max(milliseconds(new.delay), delay) / 1000) if delay else new
+        if not token:
+            return await self._admit(new, place)
+        while True:
+            try:
+                return await self._admit(replace(new, continuation_token=token), place)
+            except TokenTaken:
+                assert self._places is not None
+                if living := await self._places.living(new.tenant, token):
+                    return living  # if it has ended just now, the token is free
+
+    async def _admit(self, new: NewSession, place: QueuePlace | None) -> AdmissionReceipt:
+        started = self._record(new, place)
         content = () if new.mode == RUN else content_of(new.message)
         secret = "".join(secrets_of(new.webhook.secret)) if new.webhook else ""
         delivery_id = self._clock.new_id("dlv")
@@ -123,7 +151,7 @@ class SessionStarter:
             )
         )
 
-    def _record(self, new: NewSession) -> r.SessionStarted:
+    def _record(self, new: NewSession, place: QueuePlace | None) -> r.SessionStarted:
         hook = new.webhook or Webhook("")
         start = StartingSession(
             new.agent,
@@ -146,6 +174,7 @@ class SessionStarter:
             starts_at=self._begin(new.delay),
             retry_of=new.retry_of,
             seed=new.seed,
+            place=place,
         )
 
     def _begin(self, delay: Span) -> int:

@@ -28,6 +28,7 @@ WaitKind = Literal[
     "code",
     "request",
     "authorization",
+    "queue",
     "limit",
     "key",
     "callback",
@@ -123,9 +124,10 @@ def lane_waits(info: SessionInfo, lane: LaneInfo, state: Lane) -> list[WaitingFo
     """Return what a lane waits for but its provider; nothing, while a worker is at it."""
     if lane.worker:
         return []
-    if not (state.turn and state.waiting) or is_ready(lane, info.seen_at):
+    is_in_line = {"queue", "limit", "timer"} & {*state.waiting}  # a turn that has not begun
+    if not (is_in_line or (state.turn and state.waiting)) or is_ready(lane, info.seen_at):
         return [wait_of("worker", info, lane, since=lane.ready_at)] if lane.ready_at else []
-    since = date_of(state.turn.since)
+    since = date_of(state.turn.since) if state.turn else None
     return [
         wait_of(kind, info, lane, since=since, next_try_at=lane.ready_at)
         if kind != CODE
@@ -317,6 +319,7 @@ WORDS: dict[WaitKind, str] = {
     "code": "a worker whose code has its tool",
     "request": "an answer to what it has asked",
     "authorization": "somebody to sign in",
+    "queue": "its turn in its queue",
     "limit": "a place under a limit",
     "key": "a call that has its idempotency key",
     "callback": "a call from outside",

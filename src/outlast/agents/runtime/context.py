@@ -28,7 +28,7 @@ from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import Span, date_of, milliseconds, since_epoch
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import check_text
-from outlast.core.name import KEYED, check_id, check_token, effect_key, quoted
+from outlast.core.name import KEYED, OF_QUEUE, check_id, check_token, effect_key, quoted
 from outlast.core.policy import OnExpiry
 from outlast.core.record import Option, SessionRekeyed, ToolEmitted
 from outlast.core.result import NewWait, Question
@@ -102,7 +102,7 @@ class SessionContext:
         """Give the session another address; the old ones forward to it unless revoked."""
         if self._journal is None or self._waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
-        token = check_token(token, reserved=(KEYED,))  # to a channel's thread it may move
+        token = check_token(token, reserved=(KEYED, OF_QUEUE))  # to a channel's thread it may move
         if isinstance(revoke, str):
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)

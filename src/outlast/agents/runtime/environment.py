@@ -53,6 +53,7 @@ class AgentRef(Struct, frozen=True):
     parse: Callable[[str], Any]
     outbox: tuple[NewOutboxCursor, ...] = ()
     url: str = ""
+    queue: str = ""
 
 
 class ContactableServer(Protocol):

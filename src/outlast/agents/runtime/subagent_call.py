@@ -44,7 +44,12 @@ class Subagent:
         check_depth(self._agent.name, waiting.lane.depth, self._max_depth)
         child_id = "" if self._agent.url else waiting.journal.new_id("ses")
         child = NewChild(
-            child_id, self._agent.name, content, self._agent.outbox, url=self._agent.url
+            child_id,
+            self._agent.name,
+            content,
+            self._agent.outbox,
+            url=self._agent.url,
+            queue=self._agent.queue,
         )
         raise waiting.stop_at(NewWait(wait, child=child))
 

@@ -55,6 +55,9 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
         yield from within_turn(info, turn, evidence)
     elif not info.queued:
         yield from at_rest(lane, evidence)
+    if lane.starts_at and date_of(lane.starts_at) > evidence.now:
+        text = "its first turn begins after its delay"
+        yield Cause(kind="timer", text=text, until=date_of(lane.starts_at))
     yield from the_permits(info, lane, evidence)
     yield from queue(info, evidence)
 

@@ -7,6 +7,7 @@ from outlast.core import record as r
 from outlast.core.breaker import is_line
 from outlast.core.lane import Lane, OpenCall, Turn
 from outlast.core.name import turn_and_step
+from outlast.core.queue import line_of, queue_of
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause
 from outlast.store import LaneInfo, PermitInfo
@@ -19,6 +20,9 @@ def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterat
     """Name each limit that a call of the lane waits for, and the calls that hold its permits."""
     for permit in evidence.permits:
         if permit.lane != info.lane or permit.held or is_line(permit.name):
+            continue
+        if queue := queue_of(permit.name):
+            yield in_queue(queue, permit, info, lane, evidence)
             continue
         is_rate = permit.name.endswith(":rate") and not permit.name.startswith("mutex:")
         awaited = "its next start under the rate" if is_rate else "a place under the limit"
@@ -35,6 +39,28 @@ def the_permits(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterat
             step=step,
             call=permit.call_id,
         )
+
+
+def in_queue(
+    queue: str, permit: PermitInfo, info: LaneInfo, lane: Lane, evidence: ExplainEvidence
+) -> Cause:
+    """Say which place in its queue a turn has, in which of the queue's lines."""
+    turn, _ = turn_and_step(permit.call_id)
+    kind, _, which = permit.name.removeprefix(f"{line_of(queue)}:").partition(":")
+    lines = {
+        "key": " among those with its key",
+        "worker": " in one worker",
+        "rate": " under its rate",
+    }
+    return Cause(
+        kind="permit",
+        text=f"turn {turn} waits for the queue {queue}, place {permit.ahead + 1}"
+        + (lines.get(kind, "") if which else "")
+        + held_by(permit.name, evidence),
+        since=rests_since(info, lane, "queue", evidence),
+        until=info.ready_at,
+        turn=turn,
+    )
 
 
 def whose(permit: PermitInfo, lane: Lane) -> str:

@@ -131,6 +131,10 @@ def lane_rests(lane: Lane, e: r.SessionWaiting) -> Iterator[Wrong]:
         yield "UNKNOWN_REQUEST", f"the lane waits for {request_id}, which is not open"
 
 
+BEFORE_A_TURN = frozenset({"limit", "queue", "timer"})
+"""The waits for which a lane may rest with a message that it has not taken."""
+
+
 def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
     """Name the deliveries that a lane could go on with at once, resting for what it says."""
     unsettled = [delivery.delivery_id for delivery in lane.unsettled]
@@ -138,7 +142,8 @@ def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
     # Where the code of a tool is not there, nobody can say who may answer for it.
     replies = [] if "code" in wait else [reply.delivery_id for reply in lane.replies]
     changes = [change.delivery_id for change in lane.changes]
-    queue = [] if lane.turn or "limit" in wait else [queued.delivery_id for queued in lane.queue]
+    in_line = not BEFORE_A_TURN.isdisjoint(wait)
+    queue = [] if lane.turn or in_line else [queued.delivery_id for queued in lane.queue]
     return [*unsettled, *cancels, *replies, *changes, *queue]
 
 

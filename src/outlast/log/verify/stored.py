@@ -90,7 +90,7 @@ def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator
     if info.worker or info.ready_at is not None:
         return
     awaited = [permit for permit in permits if permit.lane == info.lane and not permit.held]
-    if "limit" in lane.waiting and awaited:
+    if awaited and ("limit" in lane.waiting or "queue" in lane.waiting):
         return
     if lane.over and (lane.turn or lane.queue):
         yield "STUCK", "the session is over, and nothing makes the lane settle what it has left"

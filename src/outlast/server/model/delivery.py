@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from outlast.core.lane import StartMode
 from outlast.core.name import MAIN
 from outlast.server.model.message import Message, said
+from outlast.server.model.queue import QueueEntryIn
 from outlast.server.model.request import RequestAnswerIn
 from outlast.server.model.shape import (
     DELIVERY,
@@ -89,6 +90,7 @@ class StartIn(In):
     )
     webhook: WebhookIn | None = Field(None, description="Where its events are posted.")
     tags: Tags = None
+    queue: QueueEntryIn | None = Field(None, description="Where its turns stand in line.")
     depth: int = Field(
         0, ge=0, le=MOST_ABOVE, description="How many sessions elsewhere it is started for."
     )
@@ -111,6 +113,7 @@ class StartIn(In):
             webhook=Webhook(hook.url, hook.events, hook.secret) if hook else None,
             depth=self.depth,
             tags=self.tags,
+            queue=self.queue.value() if self.queue else None,
         )
 
 

@@ -37,6 +37,7 @@ async def read_metrics(caller: Insider, backend: Served) -> Response:
         await store.listing.census(),
         await store.work.workers(),
         await backend.app.providers.list(),
+        await backend.app.queues.list(),
         backend.streams.total,
         store.clock.date(),
     )
