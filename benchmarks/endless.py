@@ -31,7 +31,7 @@ class CountingModel(ScriptedModel):
 
     async def request(self, request: ModelRequest) -> FinishedAnswer:
         size = sum(map(size_of, request.view.messages)) // 4
-        if request.call_id != "compaction":
+        if not request.is_summary:
             self.sizes.append(size)
             first = request.view.messages[0]
             self.forgot += not (isinstance(first, UserMessage) and text_of(first.content) == FIRST)
@@ -47,7 +47,7 @@ def size_of(message: UserMessage | ModelAnswer | ToolOutputs) -> int:
 
 
 def answer(request: ModelRequest) -> ScriptedReply:
-    if request.call_id == "compaction":
+    if request.is_summary:
         return say("The user asked, and was answered. " * 10)
     is_told = isinstance(request.view.messages[-1], ToolOutputs)
     return say("There it is. " * 20) if is_told else call("look")

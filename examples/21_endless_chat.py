@@ -13,7 +13,7 @@ async def look_up(word: str) -> str:
 
 
 def reply(request: ModelRequest) -> ScriptedReply:
-    if request.call_id == "compaction":
+    if request.is_summary:
         return say("The user asked for words, and was told what they mean.")
     is_told = hasattr(request.view.messages[-1], "results")
     return say("There it is.") if is_told else call("look_up", word="anchor")

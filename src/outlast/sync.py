@@ -350,7 +350,7 @@ class SyncSession(Bridge[Session[Out]]):
     def rewind(
         self, to: str, *, dispatch_id: str | None = None, principal: str = ""
     ) -> SyncReceipt[Out]:
-        """Have the model see nothing of what came after the turn `to`, such as "t3"."""
+        """Have the model see the session as it did behind the turn `to`, such as "t3"."""
         return SyncReceipt(
             self._thread.run(self._target.rewind(to, dispatch_id=dispatch_id, principal=principal)),
             self._thread,

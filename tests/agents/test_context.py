@@ -49,7 +49,7 @@ class Sized(ScriptedModel):
         if size > self.window:
             self.refused += 1
             raise TooLong(f"{size} tokens are more than {self.window}")
-        if is_summary(request):
+        if request.is_summary:
             self.summaries.append(text_of(request.view.messages[0].content))
             return say(f"Summary {len(self.summaries)}.")
         self.sizes.append(size)
@@ -72,10 +72,6 @@ class Sized(ScriptedModel):
         if isinstance(error, TooLong):
             return ModelFailure("recoverable", Failure("CONTEXT_WINDOW_EXCEEDED", str(error)))
         return super().classify(error)
-
-
-def is_summary(request: ModelRequest) -> bool:
-    return request.call_id == "compaction"
 
 
 def tokens_of(request: ModelRequest) -> int:
@@ -195,16 +191,13 @@ async def test_earlier_summaries_are_kept_or_summed_up_again() -> None:
 
 
 async def test_a_summary_that_fails_clears_old_results_instead() -> None:
-    def script(request: ModelRequest) -> ScriptedReply:
-        return answers(request)
-
     class Failing(Sized):
-        async def request(self, request: ModelRequest) -> FinishedAnswer:
-            if is_summary(request):
+        def _reply(self, request: ModelRequest) -> ScriptedReply:
+            if request.is_summary:
                 raise RuntimeError("no summaries today")
-            return await super().request(request)
+            return super()._reply(request)
 
-    model = Failing(script)
+    model = Failing(answers)
     policy = ContextPolicy(max_tokens=1_500, summarize=True, clear=False)
     a = Agent("a", model, tools=[look], context=policy)
     async with running(a) as app:
@@ -369,15 +362,49 @@ async def test_a_view_goes_back_behind_a_turn_and_the_log_stays() -> None:
     assert sum(isinstance(m, UserMessage) for m in history) == 6
 
 
-async def test_a_turn_that_is_unknown_or_compacted_since_is_no_place_to_go_back_to() -> None:
-    model = Sized(answers)
-    async with running(a := Agent("a", model, tools=[look])) as app:
-        session = await converse(app, a, 8)
+async def test_a_turn_that_is_unknown_is_no_place_to_go_back_to() -> None:
+    async with running(a := Agent("a", Sized(answers), tools=[look])) as app:
+        session = await converse(app, a, 2)
         result = await (await session.rewind("t17")).result()
-        assert (result.status, result.error.code) == ("refused", "UNKNOWN_TURN")
+    assert (result.status, result.error.code) == ("refused", "UNKNOWN_TURN")
+
+
+async def test_a_view_goes_back_behind_compactions_and_forward_again(tmp_path: Any) -> None:
+    store, model = f"sqlite:///{tmp_path}/a.db", Sized(answers)
+    async with running(a := Agent("a", model, tools=[look]), store=store) as app:
+        session = await converse(app, a, 8)
+        before = told(model.seen[-1])
         await (await session.compact()).result()
-        result = await (await session.rewind("t1")).result()
-        assert result.error is None or result.error.code == "UNKNOWN_TURN"
+        await (await session.send("Go on")).result()
+        shortened = told(model.seen[-1])
+        await (await session.compact()).result()
+        # Behind both compactions, then before them, then between them.
+        for turn, seen in (("t8", before), ("t2", "Message 2"), ("t9", shortened)):
+            assert (await (await session.rewind(turn)).result()).status == "completed"
+            await (await session.send(f"After {turn}")).result()
+            assert told(model.seen[-2]).startswith(seen) or seen == "Message 2"
+        assert "After t2" not in told(model.seen[-1])
+        assert await verify(app.store, session.id) == []
+        last = model.seen[-1]
+
+    again = Sized(answers)
+    async with running(a := Agent("a", again, tools=[look]), store=store) as app:
+        session = await app.session(session.id)
+        await (await session.send("And now?")).result()
+    assert told(again.seen[0]).startswith(told(last))
+
+
+async def test_a_view_that_went_back_is_counted_and_compacted_in_time() -> None:
+    model = Sized(answers)
+    a = Agent("a", model, tools=[look], context=ContextPolicy(max_tokens=3_000))
+    async with running(a) as app:
+        session = await converse(app, a, 14)
+        assert (await (await session.rewind("t4")).result()).status == "completed"
+        [back] = await the(session, "context.rewound")
+        for _ in range(6):
+            await (await session.send("Go on")).result()
+    assert back.data["tokens"] > 500
+    assert max(model.sizes) < 3_000 + 300
 
 
 @pytest.mark.parametrize(

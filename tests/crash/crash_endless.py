@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from outlast import Agent, Context, ContextPolicy, tool
 from outlast.agents.model.client import FinishedAnswer, ModelRequest
-from outlast.core.compaction import COMPACTION
 from outlast.core.result import Usage
 from outlast.planning import Planning
 from outlast.testing import ScriptedModel, ScriptedReply, call, say
@@ -37,9 +36,9 @@ def endless(book: Book) -> Agent[Any, Any]:
         return "paid " + "x" * 900
 
     def reply(request: ModelRequest) -> ScriptedReply:
-        if request.call_id == COMPACTION:
-            return say("Some was paid.")
         book.start("endless", request.call_id, request.attempt)
+        if request.is_summary:
+            return say("Some was paid.")
         step = int(request.call_id.rpartition("s")[2])
         if step == 1:
             return call("planning_setup_plan", objective="pay", initial_steps=["all"])

@@ -20,6 +20,7 @@ from outlast.core import record as r
 from outlast.core.event import type_of
 from outlast.core.fold import fold_all
 from outlast.core.lane import RUNNING, Lane
+from outlast.core.name import is_summary_call
 from outlast.core.policy import Policy
 from outlast.testing.crash import CrashPoint
 
@@ -84,7 +85,7 @@ def recorded_work_ran_again(log: Log) -> Iterator[str]:
     begun: set[Start] = set()
     ended: dict[str, int] = {}
     for record in log.records:
-        if isinstance(record, r.ToolStarted | r.ModelStarted):
+        if isinstance(record, r.ToolStarted | r.ModelStarted | r.SummaryStarted):
             begun.add(Start(log.agent, record.call_id, record.attempt))
             if record.call_id in ended:
                 yield f"{record.call_id} was begun again after its outcome"
@@ -146,7 +147,9 @@ def model_calls_differ(log: Log, undisturbed: Log) -> Iterator[str]:
     """Only a model call in flight is paid for again, once for each kill that cut it off."""
     found, expected, cut = model_calls(log), model_calls(undisturbed), cut_off(log)
     for call_id in found | expected:
-        most = expected[call_id] + cut[call_id]
+        if is_summary_call(call_id) and not found[call_id]:
+            continue  # what an interrupted call is told with is shorter than its result
+        most = max(1, expected[call_id]) + cut[call_id]
         if not 1 <= found[call_id] <= most:
             yield f"{call_id} was paid for {found[call_id]} times, and {most} at most are right"
 
@@ -170,6 +173,8 @@ def waits_differ(log: Log, undisturbed: Log) -> Iterator[str]:
 
 def outcome_of(record: Any) -> Outcome | None:
     match record:
+        case r.UsageRecorded() if is_summary_call(record.call_id):
+            return Outcome(record.call_id, record.attempt, "answered")
         case r.MessageCompleted():
             return Outcome(record.call_id, record.attempt, "answered")
         case r.ToolCompleted():
@@ -197,6 +202,7 @@ def cut_off(log: Log) -> Counter[str]:
     for entry in log.entries:
         if isinstance(entry.record, r.LaneTakenOver) and lane.turn:
             model, calls = lane.turn.model, lane.turn.calls.values()
+            cut.update([lane.summary.call_id] if lane.summary else [])
             cut.update([model.call_id] if model and model.status == RUNNING else [])
             cut.update(call.call_id for call in calls if call.status == RUNNING)
         lane = fold_all(lane, (entry,))

@@ -27,6 +27,7 @@ from unit.history import (
     refuses_answer,
     returns,
     said,
+    settles,
     signs_in,
     sleeps,
     starts,
@@ -46,7 +47,9 @@ from outlast.core.action import (
     AskHuman,
     CallModel,
     CancelTurn,
+    ChangeContext,
     CheckCompletion,
+    CompactContext,
     CompleteTurn,
     FailTurn,
     GiveFeedback,
@@ -92,6 +95,20 @@ def run(*start: Start, report: tuple[str, ...] = (), running: tuple[str, ...] = 
 
 
 C1, C2 = "t1.s1.c1", "t1.s1.c2"
+LONG = r.UsageRecorded(call_id="t1.s1", attempt=1, input_tokens=1_000)
+SHORT = Policy(most_tokens=900, summarizes=True)
+COMPACTS = CompactContext(
+    turn="t1",
+    until=HOUR,
+    tokens=1_001,
+    level=0,
+    is_near=True,
+    call_id="t1.v1",
+    attempt=2,
+    may_sum_up=True,
+)
+OVERLOADED = Failure("OVERLOADED", "try again later")
+REWIND = r.ContextChangeRequested(delivery_id="d2", op="rewind", turn="t1")
 PAYING = (message(), *turn_begins(), *wants("pay"), starts(), crash())
 
 CASES = [
@@ -368,6 +385,55 @@ CASES = [
         Log(message(), *turn_begins(), *wants("gone"), starts(), crash(), vanishes()),
         Park(wait=("code",), until=NOW + 2000),
         Policy(tools={}),
+    ),
+    Case(
+        "compaction_due",
+        "all outcomes in, and the view too long (`ContextPolicy`)",
+        "make it shorter, then ask the model",
+        Log(*(message(), *turn_begins(), *wants("find"), LONG, starts(), returns(), crash())),
+        replace(COMPACTS, attempt=1),
+        SHORT,
+    ),
+    Case(
+        "summary_begun",
+        "the same, and a summary begun, nothing of it",
+        "ask for it again: next attempt, same call; given up after three",
+        Log(
+            *(message(), *turn_begins(), *wants("find"), LONG, starts(), returns()),
+            *(r.SummaryStarted(call_id="t1.v1", attempt=1), crash()),
+        ),
+        COMPACTS,
+        SHORT,
+    ),
+    Case(
+        "summary_failed",
+        "the same, and the summary failed",
+        "clear old results instead",
+        Log(
+            *(message(), *turn_begins(), *wants("find"), LONG, starts(), returns()),
+            r.SummaryStarted(call_id="t1.v1", attempt=1),
+            *(r.SummaryFailed(call_id="t1.v1", attempt=1, error=OVERLOADED), crash()),
+        ),
+        replace(COMPACTS, may_sum_up=False),
+        SHORT,
+    ),
+    Case(
+        "view_shortened",
+        "the view made shorter, the model not asked since",
+        "the next model call, with the view as recorded",
+        Log(
+            *(message(), *turn_begins(), *wants("find"), LONG, starts(), returns()),
+            *(r.CompactionCompleted(before=1_000, tokens=900), crash()),
+        ),
+        CallModel(call_id="t1.s2", attempt=1, turn="t1", step=2, until=HOUR),
+        SHORT,
+    ),
+    Case(
+        "rewind_asked",
+        "a rewind asked for, no turn open",
+        "take the view back behind that turn",
+        Log(*(message(), *turn_begins(), answers(), turn_completes(), settles()), REWIND),
+        ChangeContext(change=REWIND),
     ),
     Case(
         "completion_unchecked",

@@ -29,7 +29,7 @@ from outlast.core.action import (
     Sleep,
     TakeReply,
 )
-from outlast.core.compaction import TOO_LONG, rewound
+from outlast.core.compaction import TOO_LONG, TURN_UNKNOWN, refused, rewound
 from outlast.core.decide import decide
 from outlast.core.fold import fold
 from outlast.core.index import Opening
@@ -62,6 +62,7 @@ from outlast.core.result import (
     RequestedCall,
     Result,
     Returned,
+    SummaryLost,
     ToolEnd,
     ToolWaits,
     TurnStopped,
@@ -69,7 +70,7 @@ from outlast.core.result import (
 )
 from outlast.core.slice import EMPTY, change_all
 from outlast.core.state_change import change_made, change_refused, made_of
-from outlast.core.view import View
+from outlast.core.view import View, view_of
 
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ class Simulation:
         self.loses_tools = True
         """Whether the code of another owner may lack tools."""
         self._arrived = 0
+        self._fence = 1
         self._answered: set[str] = set()
         self.policy = Policy(
             on_busy=self.choose(["queue", "join", "interrupt"]),
@@ -122,6 +124,7 @@ class Simulation:
             max_refusals=1,
             resume=self.choose(["transcript", "milestone"]),
             most_tokens=self.choose([UNBOUNDED, UNBOUNDED, 6]),
+            summarizes=self.choose([False, True]),
         )
         mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
@@ -311,11 +314,13 @@ class Simulation:
             return
         if self.choose([False, True]):
             spent = active_time(self.lane, self.now)
-            self.write(
-                [r.LaneTakenOver(worker="w", fence=1, since=self.now, spent=spent, graceful=True)]
+            back = r.LaneTakenOver(
+                worker="w", fence=self._fence, since=self.now, spent=spent, graceful=True
             )
-        spent = active_time(self.lane, max(self.now, self.lane.turn.since))
-        self.write([r.LaneTakenOver(worker="w", fence=2, since=self.now, spent=spent)])
+            self.write([back])
+        spent, fence = active_time(self.lane, max(self.now, self.lane.turn.since)), self._fence + 1
+        self._fence = fence
+        self.write([r.LaneTakenOver(worker="w", fence=fence, since=self.now, spent=spent)])
         tools = self.choose([TOOLS, TOOLS, FEWER_TOOLS]) if self.loses_tools else TOOLS
         self.policy = replace(self.policy, models=self.choose(MODELS), tools=tools)
 
@@ -324,6 +329,8 @@ class Simulation:
         action = self.next_action()
         if isinstance(action, CallModel) and action.restarts:
             action = replace(action, restarted=self._whole_view().restarted(action.turn))
+        if isinstance(action, CompactContext) and action.may_sum_up:
+            action = replace(action, sums_up=self.choose([True, False]), model="first")
         self.write(opening(self.lane, action, self.now))
         match action:
             case CallModel():
@@ -341,31 +348,41 @@ class Simulation:
             case CompactContext():
                 self._compact(action)
             case ChangeContext():
-                if self.choose([True, True, False]):
-                    self.write(
-                        [*rewound(action.change, self._whole_view().end_of(action.change.turn))]
-                    )
+                if action.error:
+                    self.write([*refused(action.change, action.error)])
+                elif self.choose([True, True, False]):
+                    self._rewind(action.change)
             case Sleep():
                 self.now = action.until
             case CancelTurn() | FailTurn():
                 self._record(action, TurnStopped(tuple(self._ends())))
         return action
 
+    def _rewind(self, change: r.ContextChangeRequested) -> None:
+        if (until := self._whole_view().end_of(change.turn)) is None:
+            self.write([*refused(change, TURN_UNKNOWN)])
+        else:
+            past = [entry for entry in self.entries if entry.offset <= until]
+            self.write([*rewound(change, until, view_of(past, "main"))])
+
     def _whole_view(self) -> View:
-        view = View()
-        view.see_all(self.entries, "main")
-        return view
+        return view_of(self.entries, "main")
 
     def _compact(self, action: CompactContext) -> None:
         """Leave out what was said before some place; or the owner dies before it has."""
         view = self._whole_view()
         if not self.choose([True, True, False]):
             return
+        usage = self.choose([None, Usage(1, 1)]) if action.sums_up else None
+        if action.sums_up and self.choose([True, False]):
+            self._record(action, SummaryLost(self._failure(), usage))
+            return
         until = self.choose([0, *view.offsets[: len(view.offsets) - view.unsettled]])
-        keep = tuple(offset for offset in view.began if offset <= until)
+        if until in (first := {*view.offsets[:1], *view.began}):
+            until = 0
+        keep = tuple(sorted({offset for offset in first if offset <= until}))
         results = dict.fromkeys(view.result_offsets, "cleared")
-        usage = self.choose([None, Usage(1, 1)])
-        text = self.choose(["", "so far"])
+        text = "so far" if until else ""
         self._record(action, Compacted(3, until, keep, text, results, usage=usage))
 
     def _record(self, action: AnyAction, result: Result) -> None:

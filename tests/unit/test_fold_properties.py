@@ -1,4 +1,5 @@
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -14,11 +15,12 @@ from outlast.core.codec import Packer, encode
 from outlast.core.decide import decide
 from outlast.core.fold import ARRIVALS, fold, fold_all
 from outlast.core.lane import Lane
-from outlast.core.message import ModelAnswer, ToolCall, ToolOutputs, UserMessage, text_of
+from outlast.core.message import Message, ModelAnswer, ToolCall, ToolOutputs, UserMessage, text_of
 from outlast.core.outcome import NOT_RUN
 from outlast.core.policy import HOUR
 from outlast.core.record import Entry
-from outlast.core.view import GO_ON, View
+from outlast.core.view import GO_ON, View, view_of
+from outlast.log.verify.log import SessionLog
 
 
 def live(seed: int, moments: int) -> Simulation:
@@ -226,9 +228,7 @@ def test_only_what_never_began_is_told_as_not_run(life: Simulation) -> None:
 def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> None:
     life.finish()
 
-    view = View()
-    for entry in life.entries:
-        view.see([entry.record], entry.offset)
+    for entry, view in views(life.entries):
         if isinstance(entry.record, r.ModelStarted):
             messages = view.messages
             for place, message in enumerate(messages):
@@ -237,6 +237,55 @@ def test_the_model_never_sees_a_call_without_its_result(life: Simulation) -> Non
                     given_ = messages[place + 1] if asked else None
                     assert not asked or isinstance(given_, ToolOutputs)
                     assert not asked or [x.call_id for x in given_.results] == asked
+
+
+def views(entries: Sequence[Entry]) -> Iterator[tuple[Entry, View]]:
+    """Yield each entry with the view behind it, as the lane's owner has it."""
+    view = View()
+    for place, entry in enumerate(entries, 1):
+        view.see([entry.record], entry.offset)
+        if view.is_outdated:
+            view = view_of(entries[:place], "main")
+        yield entry, view
+
+
+@many
+@given(LIVES)
+def test_a_view_that_goes_back_is_what_it_was_behind_the_turn(life: Simulation) -> None:
+    life.finish()
+
+    seen: dict[int, list[Message]] = {}
+    ends: dict[str, int] = {}
+    for entry, view in views(life.entries):
+        seen[entry.offset] = list(view.messages)
+        match entry.record:
+            case r.TurnCompleted() | r.TurnFailed() | r.TurnCancelled() as e:
+                ends[e.turn] = entry.offset
+            case r.ContextRewound() as e:
+                assert view.messages == seen[e.until] == seen[ends[e.to]]
+
+
+@many
+@given(LIVES)
+def test_verify_finds_nothing_wrong_with_any_log(life: Simulation) -> None:
+    life.finish()
+
+    log = SessionLog("ses_1")
+    for entry in life.entries:
+        log.add(entry)
+    assert log.findings == []
+
+
+@many
+@given(LIVES)
+def test_the_same_log_gives_the_same_view(life: Simulation) -> None:
+    life.finish()
+
+    *_, (_, grown) = views(life.entries)
+    whole = view_of(life.entries, "main")
+    assert (grown.messages, grown.offsets) == (whole.messages, whole.offsets)
+    assert (grown.answers, grown.rewinds) == (whole.answers, whole.rewinds)
+    assert grown.summaries <= whole.summaries | set(grown.offsets)
 
 
 @many
@@ -262,10 +311,9 @@ def test_no_model_is_shown_what_another_began_to_say(life: Simulation) -> None:
 def test_a_view_has_as_much_of_an_answer_as_the_attempts_that_are_kept(life: Simulation) -> None:
     life.finish()
 
-    lane, view = start(), View()
-    for entry in life.entries:
+    lane = start()
+    for entry, view in views(life.entries):
         lane = fold(lane, entry.record, entry.offset)
-        view.see([entry.record], entry.offset)
         if isinstance(entry.record, r.ModelStarted):
             assert lane.turn is not None
             assert lane.turn.model is not None

@@ -150,6 +150,7 @@ class Agent(Generic[Deps, Out]):
             resume=resume,
             most_tokens=bounds.most_tokens,
             longest_result=bounds.longest_result,
+            summarizes=bounds.summarize,
         )
         self.model_timeout = seconds_of("timeout", model_options.timeout)
         self.idle_timeout = seconds_of("idle_timeout", model_options.idle_timeout)

@@ -258,7 +258,7 @@ class RemoteSession(Generic[Out]):
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
 
     async def rewind(self, to: str) -> RemoteReceipt[Out]:
-        """Have the model see nothing of what came after the turn `to`. The log stays whole."""
+        """Have the model see the session as it did behind the turn `to`. The log stays whole."""
         raw = await self._connection.call(
             "POST", f"{self._path}/rewind", body={"to": check_id("turn", to)}, is_safe=False
         )

@@ -197,8 +197,10 @@ class CompactContext(Action, frozen=True, kw_only=True):
 
     `level` counts how often a provider has found it too long: each time less is left. Where it
     only has an oversized result, and is not `is_near` its limit, nothing else is touched.
-    `delivery_id` is that of whoever asked for it. Nothing is recorded before: one that a crash cut
-    off is begun again.
+    `delivery_id` is that of whoever asked for it. With `may_sum_up` the attempt `attempt` at the
+    model call `call_id` may sum up what is left out; the engine, which knows the view, says whether
+    it does: then it `sums_up`, and that is recorded before. Else nothing is, and one that a crash
+    cut off is begun again.
     """
 
     is_effect: ClassVar[bool] = True
@@ -209,12 +211,21 @@ class CompactContext(Action, frozen=True, kw_only=True):
     is_near: bool
     turn: str = ""
     delivery_id: str = ""
+    call_id: str = ""
+    attempt: int = 1
+    model: str = ""
+    may_sum_up: bool = False
+    sums_up: bool = False
 
 
 class ChangeContext(Action, frozen=True, kw_only=True):
-    """Take the view back behind a turn, as somebody outside asks, or say why that cannot be."""
+    """Change the view as somebody outside asks, or say why that cannot be.
+
+    It is taken back behind a turn; any other change is refused, for an `error`.
+    """
 
     change: ContextChangeRequested
+    error: Failure | None = None
 
 
 class ExpireRequest(Action, frozen=True, kw_only=True):

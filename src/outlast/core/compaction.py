@@ -13,11 +13,22 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, ChangeContext, CompactContext
-from outlast.core.lane import ContextSize, Lane, ModelCall, Turn
+from outlast.core.lane import ContextSize, Lane, ModelCall, SummaryCall, Turn
+from outlast.core.message import (
+    File,
+    Image,
+    Message,
+    ProviderPart,
+    ToolCall,
+    ToolOutputs,
+    UserMessage,
+)
+from outlast.core.name import summary_call_name
 from outlast.core.policy import Policy
 from outlast.core.record import AnyRecord, Failure
-from outlast.core.result import Compacted, ModelFailed
+from outlast.core.result import Compacted, ModelFailed, SummaryLost
 from outlast.core.usage import payer
+from outlast.core.view import View
 
 TOO_LONG = "CONTEXT_WINDOW_EXCEEDED"
 BYTES_PER_TOKEN = 4
@@ -26,14 +37,39 @@ MOST_OVERFLOWS = 4
 """So often a request that the provider finds too long is made again, each time much shorter."""
 GROWTH = 1.25
 """A view is not made shorter again before it has grown by so much since the last time."""
-COMPACTION = "compaction"
-"""The call of a summary, which belongs to no step."""
+MOST_SUMMARY_TRIES = 3
+"""A summary that was begun so often, and of which nothing came, is given up: what it is made of may
+be what takes its workers down."""
 
+NO_MODEL = Failure("NO_MODEL", "a run of a workflow has no model that could see more or less of it")
 TURN_UNKNOWN = Failure(
     "UNKNOWN_TURN",
-    "the lane has no such turn behind which its view could go back, or what came after it has been"
-    " compacted since",
+    "the lane has had no such turn behind which its view could go back",
 )
+
+
+# Sizes
+
+
+def bytes_of(message: Message) -> int:
+    """Return about how much of a request a message takes."""
+    match message:
+        case UserMessage():
+            return sum(part_size(part) for part in message.content)
+        case ToolOutputs():
+            return sum(len(result.text) + 40 for result in message.results)
+    return sum(part_size(part) for part in message.parts)
+
+
+def part_size(part: Any) -> int:
+    match part:
+        case ToolCall():
+            return len(part.args) + len(part.tool) + 40
+        case Image() | File():
+            return 4_000 if isinstance(part, Image) else len(part.data) or 400
+        case ProviderPart():
+            return len(part.data)
+    return len(part.text)
 
 
 # What comes next
@@ -60,17 +96,36 @@ def is_due(lane: Lane, policy: Policy) -> bool:
 def compacts(lane: Lane, policy: Policy, turn: str, until: int) -> CompactContext:
     """Return the action that makes the view shorter, because it is due."""
     context = lane.context
-    return CompactContext(
+    near = size_of(context) >= max(policy.most_tokens, context.floor * GROWTH)
+    action = CompactContext(
         turn=turn,
         until=until,
         tokens=size_of(context),
         level=context.overflows,
-        is_near=bool(context.overflows)
-        or size_of(context) >= max(policy.most_tokens, context.floor * GROWTH),
+        is_near=near or context.overflows > 0,
+    )
+    return with_summary(lane, policy, action)
+
+
+def with_summary(lane: Lane, policy: Policy, action: CompactContext) -> CompactContext:
+    """Say by which model call what is left out may be summed up, if it may.
+
+    One that failed, or that was begun too often, is made again with the next compaction.
+    """
+    if not policy.summarizes:
+        return action
+    if (begun := lane.summary) is None:
+        name = summary_call_name(lane.name, action.turn, lane.summaries + 1)
+        begun = SummaryCall(name, attempt=0)
+    return replace(
+        action,
+        call_id=begun.call_id,
+        attempt=begun.attempt + 1,
+        may_sum_up=not begun.failed and begun.attempt < MOST_SUMMARY_TRIES,
     )
 
 
-def put_view_first(lane: Lane, action: AnyAction) -> AnyAction:
+def put_view_first(lane: Lane, action: AnyAction, policy: Policy) -> AnyAction:
     """Return the next change of the view that was asked for, if the action leaves room for it.
 
     It begins a step: what is open is settled before, an approval too.
@@ -79,21 +134,22 @@ def put_view_first(lane: Lane, action: AnyAction) -> AnyAction:
     asked = next((each for each in lane.views if each.op == "compact"), None)
     if asked is None or not begins or lane.turn is None:
         return action
-    return compacts_as_asked(lane, asked, lane.turn.id, action.until)  # type: ignore[union-attr]
+    return compacts_as_asked(lane, asked, lane.turn.id, action.until, policy)  # type: ignore[union-attr]
 
 
-def between_turns(lane: Lane, until: int) -> AnyAction:
+def between_turns(lane: Lane, until: int, policy: Policy) -> AnyAction:
     """Return the next change of the view that was asked for, where no turn is open."""
     asked = lane.views[0]
-    if asked.op == "rewind":
-        return ChangeContext(change=asked)
-    return compacts_as_asked(lane, asked, "", until)
+    error = NO_MODEL if lane.is_run else lane.blocked
+    if asked.op == "rewind" or error:
+        return ChangeContext(change=asked, error=error)
+    return compacts_as_asked(lane, asked, "", until, policy)
 
 
 def compacts_as_asked(
-    lane: Lane, asked: r.ContextChangeRequested, turn: str, until: int
+    lane: Lane, asked: r.ContextChangeRequested, turn: str, until: int, policy: Policy
 ) -> CompactContext:
-    return CompactContext(
+    action = CompactContext(
         turn=turn,
         until=until,
         tokens=size_of(lane.context),
@@ -101,6 +157,7 @@ def compacts_as_asked(
         is_near=True,
         delivery_id=asked.delivery_id,
     )
+    return with_summary(lane, policy, action)
 
 
 # The fold
@@ -110,7 +167,18 @@ def compaction_completed(lane: Lane, e: r.CompactionCompleted) -> Lane:
     context = replace(
         lane.context, tokens=e.tokens, floor=e.tokens, added=0, largest=0, is_fresh=True
     )
-    return replace(lane, context=context)
+    return replace(lane, context=context, summary=None, back_to="")
+
+
+def summary_started(lane: Lane, e: r.SummaryStarted) -> Lane:
+    summaries = lane.summaries + (e.attempt == 1)
+    return replace(lane, summary=SummaryCall(e.call_id, e.attempt), summaries=summaries)
+
+
+def summary_failed(lane: Lane, e: r.SummaryFailed) -> Lane:
+    summaries = lane.summaries + (lane.summary is None)
+    failed = SummaryCall(e.call_id, e.attempt, failed=True)
+    return replace(lane, summary=failed, summaries=summaries)
 
 
 def context_overflowed(lane: Lane, e: r.ContextOverflowed) -> Lane:
@@ -122,12 +190,13 @@ def context_overflowed(lane: Lane, e: r.ContextOverflowed) -> Lane:
 
 
 def context_rewound(lane: Lane, e: r.ContextRewound) -> Lane:
-    """Begin to count anew: how large the view was then is not known any more."""
-    return replace(lane, context=ContextSize())
+    return replace(lane, context=ContextSize(e.tokens), summary=None, back_to=e.to)
 
 
 LANE_CONTEXT: dict[type, Callable[[Lane, Any], Lane]] = {
     r.CompactionCompleted: compaction_completed,
+    r.SummaryStarted: summary_started,
+    r.SummaryFailed: summary_failed,
     r.ContextOverflowed: context_overflowed,
     r.ContextRewound: context_rewound,
 }
@@ -144,11 +213,30 @@ def overflowed(turn: Turn, model: ModelCall, failed: ModelFailed) -> Iterator[An
     )
 
 
-def compacted(lane: Lane, action: CompactContext, result: Compacted) -> Iterator[AnyRecord]:
+def summary_opens(action: CompactContext) -> list[AnyRecord]:
+    if not action.sums_up:
+        return []
+    started = r.SummaryStarted(call_id=action.call_id, attempt=action.attempt, model=action.model)
+    return [started]
+
+
+def summary_lost(lane: Lane, action: CompactContext, result: SummaryLost) -> Iterator[AnyRecord]:
+    yield from summary_usage(lane, action, result)
+    yield r.SummaryFailed(
+        call_id=action.call_id,
+        attempt=action.attempt,
+        error=result.failed.error,
+        asked=result.failed.is_asked,
+    )
+
+
+def summary_usage(
+    lane: Lane, action: CompactContext, result: Compacted | SummaryLost
+) -> Iterator[AnyRecord]:
     if used := result.usage:
         yield r.UsageRecorded(
-            call_id=COMPACTION,
-            attempt=1,
+            call_id=action.call_id,
+            attempt=action.attempt,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cache_read_tokens=used.cache_read_tokens,
@@ -160,6 +248,10 @@ def compacted(lane: Lane, action: CompactContext, result: Compacted) -> Iterator
             prices=result.price.prices if result.price else "",
             unpriced_calls=0 if result.price else 1,
         )
+
+
+def compacted(lane: Lane, action: CompactContext, result: Compacted) -> Iterator[AnyRecord]:
+    yield from summary_usage(lane, action, result)
     yield r.CompactionCompleted(
         until=result.until,
         keep=result.keep,
@@ -168,16 +260,22 @@ def compacted(lane: Lane, action: CompactContext, result: Compacted) -> Iterator
         shortened=dict(result.shortened),
         before=action.tokens,
         tokens=result.tokens,
+        call_id=action.call_id if action.sums_up else "",
     )
-    if action.delivery_id:
-        yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
+    # Whoever has asked for one meanwhile wants no second, which would leave out still more.
+    asked = (each.delivery_id for each in lane.views if each.op == "compact")
+    for delivery_id in asked if action.is_near else ():
+        yield r.DeliverySettled(delivery_id=delivery_id, outcome="completed")
 
 
-def rewound(change: r.ContextChangeRequested, until: int | None) -> Iterator[AnyRecord]:
-    """Take the view back behind a turn, or say why that cannot be."""
-    if until is None:
-        yield r.ContextChangeRefused(delivery_id=change.delivery_id, error=TURN_UNKNOWN)
-        yield r.DeliverySettled(delivery_id=change.delivery_id, outcome="refused")
-        return
-    yield r.ContextRewound(to=change.turn, until=until)
+def refused(change: r.ContextChangeRequested, error: Failure) -> Iterator[AnyRecord]:
+    """Say why the view cannot be changed as somebody asked."""
+    yield r.ContextChangeRefused(delivery_id=change.delivery_id, error=error)
+    yield r.DeliverySettled(delivery_id=change.delivery_id, outcome="refused")
+
+
+def rewound(change: r.ContextChangeRequested, until: int, view: View) -> Iterator[AnyRecord]:
+    """Take the view back to what it was at the end of a turn."""
+    tokens = sum(map(bytes_of, view.messages)) // BYTES_PER_TOKEN
+    yield r.ContextRewound(to=change.turn, until=until, tokens=tokens)
     yield r.DeliverySettled(delivery_id=change.delivery_id, outcome="completed")

@@ -83,11 +83,11 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         if lane.changes:
             return ChangeState(change=lane.changes[0])
         if lane.views:
-            return change_view(lane, in_time(lane, now + policy.turn_timeout))
+            return change_view(lane, in_time(lane, now + policy.turn_timeout), policy)
         return between_turns(lane, policy, now)
     action = within_turn(lane, lane.turn, policy, now)
     if lane.views:
-        action = put_view_first(lane, action)
+        action = put_view_first(lane, action, policy)
     return put_change_first(lane, action) if lane.changes else action
 
 
@@ -171,15 +171,15 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return settle(head.delivery_id, "ignored")
     if lane.starts_at > now:
         return Park(wait=("timer",), until=in_time(lane, lane.starts_at))
-    context = lane.context
-    if (context.tokens >= policy.most_tokens or context.overflows) and is_due(lane, policy):
-        return compacts(lane, policy, "", in_time(lane, now + policy.turn_timeout))
     turn = turn_name(lane.name, lane.turns + 1)
     retries = failed if head.retry else ""
     if lane.blocked:
         return FailTurn(turn=turn, error=lane.blocked, delivery=head.delivery_id, retries=retries)
     if lane.is_run:
         return call_workflow(turn, head)
+    context = lane.context
+    if (context.tokens >= policy.most_tokens or context.overflows) and is_due(lane, policy):
+        return compacts(lane, policy, "", in_time(lane, now + policy.turn_timeout))
     return CallModel(
         call_id=model_call_name(turn, 1),
         attempt=1,

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.compaction import COMPACTION, LANE_CONTEXT
+from outlast.core.compaction import LANE_CONTEXT
 from outlast.core.fold_wait import WAITS
 from outlast.core.lane import (
     CONTENDED,
@@ -217,6 +217,7 @@ def end_turn(lane: Lane, last: TurnEnd) -> Lane:
         unsettled=(*lane.unsettled, *told),
         last=last,
         blocked=None,
+        summary=None,
         ended=lane.ended + lane.turn.ended,
         below=lane.below + lane.turn.below,
     )
@@ -409,7 +410,7 @@ def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
         assert lane.turn is not None
         return lane.with_turn(below=lane.turn.below + used)
     context = lane.context
-    if e.call_id != COMPACTION:
+    if lane.summary is None or e.call_id != lane.summary.call_id:
         tokens = e.input_tokens + e.output_tokens or context.tokens
         # Compaction only estimates how large the view is then.
         context = ContextSize(tokens, floor=tokens if context.is_fresh else context.floor)

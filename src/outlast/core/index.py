@@ -203,6 +203,7 @@ _NO_PROGRESS = frozenset(
         r.PromptRendered,
         r.ContextRestarted,
         r.ContextOverflowed,
+        r.SummaryStarted,
         r.FeedbackSkipped,
         r.ToolStarted,
         r.ToolVanished,

@@ -367,6 +367,17 @@ class ContextSize(Struct, frozen=True, gc=False, omit_defaults=True):
     is_fresh: bool = False
 
 
+class SummaryCall(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The model call that sums up what a compaction leaves out, of which nothing has come yet.
+
+    It is made again by a new owner. With `failed` it is not: old results are cleared instead.
+    """
+
+    call_id: str
+    attempt: int = 1
+    failed: bool = False
+
+
 class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):
     """The prompt that was recorded last, and the digests of its sections' texts."""
 
@@ -463,8 +474,10 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     One that comes when the lane has come to rest does.
     `ended` counts the tool calls of its past turns, and `feedback` says by name when each provider
     had its last say. `prompt` is the one that was recorded last, `milestone` the last of the lane.
-    `views` are the changes of the model's view that were asked for. `place` is where its session
-    stands in a queue of turns; `queue` are this lane's own deliveries.
+    `views` are the changes of the model's view that were asked for, `summary` is the call that sums
+    up what a compaction leaves out, if one was begun, and `summaries` counts these calls. `back_to`
+    is the turn behind which the view went back, unless it was made shorter since. `place` is where
+    its session stands in a queue of turns; `queue` are this lane's own deliveries.
     """
 
     session: str
@@ -504,6 +517,9 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     context: ContextSize = ContextSize()
     starts_at: int = 0
     seed: str = ""
+    summary: SummaryCall | None = None
+    summaries: int = 0
+    back_to: str = ""
 
     @property
     def is_run(self) -> bool:

@@ -58,9 +58,12 @@ CALL_ENDS = frozenset(
         r.ModelSwitched,
         r.ProviderUnavailable,
         r.ProviderStillUnavailable,
+        r.CompactionCompleted,
+        r.SummaryFailed,
     }
 )
-TURN_ENDS = frozenset({r.TurnCompleted, r.TurnFailed, r.TurnCancelled})
+TURN_ENDS = frozenset({r.TurnCompleted, r.TurnFailed, r.TurnCancelled, r.ContextRewound})
+"""With these nothing runs any more. A view goes back between turns, and stops a summary."""
 
 
 def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:

@@ -1,9 +1,9 @@
 """The names of things inside a session: the same log gives the same names.
 
 A turn is `t3`, its second step's model call `t3.s2`, the first tool call of that
-step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. Lanes other than
-`main` go before: `notes/t3`. A lane may be called anything, so names are read from their
-last `/` on. Nothing here is secret.
+step `t3.s2.c1`, and the second attempt at it `t3.s2.c1#2`. The lane's fourth summary is `t3.v4`,
+or `v4` if no turn was open. Lanes other than `main` go before: `notes/t3`. A lane may be called
+anything, so names are read from their last `/` on. Nothing here is secret.
 """
 
 from hashlib import blake2b, sha256
@@ -55,16 +55,31 @@ def tool_call_name(model_call: str, number: int) -> str:
     return f"{model_call}.c{number}"
 
 
+def summary_call_name(lane: str, turn: str, number: int) -> str:
+    """Name the model call that sums up what the lane's view leaves out."""
+    if turn:
+        return f"{turn}.v{number}"
+    return f"v{number}" if lane == MAIN else f"{lane}/v{number}"
+
+
+def is_summary_call(call_id: str) -> bool:
+    """Say whether a model call sums up what is left out, and belongs to no step."""
+    place = call_id.rpartition("/")[2]
+    return place.startswith("v") or ".v" in place
+
+
 def attempt_name(call_id: str, attempt: int) -> str:
     return f"{call_id}#{attempt}"
 
 
 def turn_and_step(call_id: str) -> tuple[str, int]:
-    """Return the turn and step that a call belongs to."""
+    """Return the turn and step that a call belongs to; a summary is of no step."""
     lane, slash, place = call_id.rpartition("/")
-    turn, _, rest = place.partition(".s")
+    turn, _, rest = place.partition(".")
     step, _, _ = rest.partition(".")
-    return lane + slash + turn, int(step or 0)
+    if place.startswith("v"):
+        return "", 0  # between turns
+    return lane + slash + turn, int(step[1:]) if step.startswith("s") else 0
 
 
 def is_tool_call(call_id: str) -> bool:

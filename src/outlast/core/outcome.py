@@ -28,7 +28,14 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
-from outlast.core.compaction import MOST_OVERFLOWS, TOO_LONG, compacted, overflowed
+from outlast.core.compaction import (
+    MOST_OVERFLOWS,
+    TOO_LONG,
+    compacted,
+    overflowed,
+    summary_lost,
+    summary_opens,
+)
 from outlast.core.fold import fold
 from outlast.core.lane import PROVIDER, Lane, ModelCall, OpenCall, Turn
 from outlast.core.message import Reasoning, text_of
@@ -62,6 +69,7 @@ from outlast.core.result import (
     Result,
     Returned,
     SliceUpdate,
+    SummaryLost,
     ToolWaits,
     TurnStopped,
 )
@@ -123,6 +131,8 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
             return [r.SessionFailed(error=action.error)]
         case Park():
             return park(lane, action, now)
+        case CompactContext():
+            return summary_opens(action)
     return []
 
 
@@ -280,6 +290,9 @@ def _outcome(
     if isinstance(result, Compacted):
         assert isinstance(action, CompactContext)
         return compacted(lane, action, result)
+    if isinstance(result, SummaryLost):
+        assert isinstance(action, CompactContext)
+        return summary_lost(lane, action, result)
     assert lane.turn is not None
     turn = lane.turn
     match result:

@@ -55,7 +55,8 @@ class Policy(Struct, frozen=True, gc=False):
     preference; where none is left the lane parks, for `provider_patience` in all. An answer that
     one of the `checkers` refuses is sent back to the model `max_refusals` times. After a crash the
     model goes on in the conversation, or, by `resume`, from the lane's last milestone. A view that
-    nears `most_tokens`, or has a result of more than `longest_result` bytes, is made shorter.
+    nears `most_tokens`, or has a result of more than `longest_result` bytes, is made shorter; where
+    it `summarizes`, the model is asked to sum up what is left out.
     `tools` has every name by which the code knows a tool; None says nothing of them.
     """
 
@@ -78,6 +79,7 @@ class Policy(Struct, frozen=True, gc=False):
     resume: Resume = "transcript"
     most_tokens: int = UNBOUNDED
     longest_result: int = UNBOUNDED
+    summarizes: bool = False
 
     def tool(self, name: str) -> ToolPolicy:
         """Return the tool's policy; a tool that is gone from the code is treated with care."""

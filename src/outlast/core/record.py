@@ -616,7 +616,8 @@ class CompactionCompleted(Record, frozen=True, kw_only=True, tag="compaction.com
     The messages made up to the offset `until` are left out, but for those made by the records at
     the offsets in `keep`; behind these stands the `text`, if there is one, which sums up what is
     left out. `results` are texts in the place of tools' results, by call, and `shortened` those in
-    the place of users' messages, by offset.
+    the place of users' messages, by offset. `call_id` is that of the model call which gave the
+    summary, if one did.
     """
 
     before: int
@@ -626,6 +627,31 @@ class CompactionCompleted(Record, frozen=True, kw_only=True, tag="compaction.com
     text: str = ""
     results: dict[str, str] = {}
     shortened: dict[int, str] = {}
+    call_id: str = ""
+
+
+class SummaryStarted(Record, frozen=True, kw_only=True, tag="summary.started"):
+    """A model may have been asked to sum up what the view leaves out: the one of that name."""
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+    model: str = ""
+
+
+class SummaryFailed(Record, frozen=True, kw_only=True, tag="summary.failed"):
+    """What the view leaves out is not summed up, for `error`: old results are cleared instead.
+
+    Not `asked`: the provider was known not to answer, and the call was spared.
+    """
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    attempt: int
+    error: Failure
+    asked: bool = True
 
 
 class ContextOverflowed(Record, frozen=True, kw_only=True, tag="context.overflowed"):
@@ -638,13 +664,15 @@ class ContextOverflowed(Record, frozen=True, kw_only=True, tag="context.overflow
 
 
 class ContextRewound(Record, frozen=True, kw_only=True, tag="context.rewound"):
-    """From here on the model sees nothing of what came after the turn `to`.
+    """From here on the model sees the lane as it did behind the turn `to`, at the offset `until`.
 
-    Those are the messages made after the offset `until`.
+    Nothing that came between that and this record is seen; what has been compacted since is seen as
+    it was then. It has about so many `tokens`.
     """
 
     to: str
     until: int
+    tokens: int = 0
 
 
 ContextOperation = Literal["compact", "rewind"]
@@ -1179,6 +1207,8 @@ AnyRecord = (
     | MilestoneReached
     | ContextRestarted
     | CompactionCompleted
+    | SummaryStarted
+    | SummaryFailed
     | ContextOverflowed
     | ContextRewound
     | ContextChangeRequested

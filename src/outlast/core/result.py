@@ -328,6 +328,15 @@ class Compacted(Struct, frozen=True, gc=False):
     price: CallPrice | None = None
 
 
+class SummaryLost(Struct, frozen=True, gc=False):
+    """What a compaction leaves out could not be summed up. An answer of no use has its usage."""
+
+    failed: ModelFailed
+    usage: Usage | None = None
+    model: str = ""
+    price: CallPrice | None = None
+
+
 ToolEnd = Returned | Raised | Interrupted | ToolWaits
 
 
@@ -346,4 +355,5 @@ Result = (
     | FeedbackCollected
     | CompletionChecked
     | Compacted
+    | SummaryLost
 )

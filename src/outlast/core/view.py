@@ -6,10 +6,11 @@ cost independent of the history's length. Fed with committed records only.
 
 A record may say that the model sees only a part of it from there on: each message has the offset
 of the record that made it, and such a record names offsets. So the same log always gives the same
-view, and what has been left out is still in the log, and in what people read of it.
+view, and what has been left out is still in the log, and in what people read of it. A view that
+goes back is read from the log anew: what a compaction has left out since is seen again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,10 +60,13 @@ class RestartPoint(NamedTuple):
 class View:
     """The messages so far, and the little that is needed to make the next ones.
 
-    One that `keeps_all` is for people: what the model no longer sees stays in it.
+    One that `keeps_all` is for people: what the model no longer sees stays in it. `rewinds` are all
+    places of the log at which the view goes back, each with that to which it does.
     """
 
-    def __init__(self, *, keeps_all: bool = False) -> None:
+    def __init__(
+        self, *, keeps_all: bool = False, rewinds: Collection[tuple[int, int]] = ()
+    ) -> None:
         self.messages: list[Message] = []
         self.offsets: list[int] = []
         """For each message, that of the record which made it."""
@@ -86,10 +90,13 @@ class View:
         self._results: dict[str, ToolOutput] = {}
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
-        self._starts: dict[str, int] = {}
-        """For each turn, the offset at which it began."""
-        self._cut = 0
-        """The offset up to which something was left out last."""
+        self._turn = ""
+        self._ends: dict[str, int] = {}
+        """For each turn, the offset at which its last step was over."""
+        self.rewinds: list[tuple[int, int]] = []
+        """Those that were met."""
+        self._foreseen = len(rewinds)
+        self._void = void_ranges(rewinds)
         self.summaries: set[int] = set()
         """The offsets of messages that sum up what has been left out."""
         self.result_offsets: dict[str, int] = {}
@@ -101,8 +108,12 @@ class View:
 
     def see(self, records: Iterable[AnyRecord], first: int) -> None:
         """Take in more records, the first of which stands at an offset, the others behind it."""
+        steps = STEPS
         for offset, record in enumerate(records, first):
-            if step := STEPS.get(type(record)):
+            if self._void:
+                is_void = any(offset in each for each in self._void)
+                steps = VOID_STEPS if is_void else STEPS
+            if step := steps.get(type(record)):
                 self._offset = offset
                 step(self, record)
 
@@ -111,6 +122,11 @@ class View:
         for entry in entries:
             if entry.lane == lane:
                 self.see((entry.record,), entry.offset)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it goes back to what it may not have any more: it has to be read anew."""
+        return len(self.rewinds) > self._foreseen and not self._keeps_all
 
     def pass_on(self) -> None:
         """Drop the messages so far, for a reader who has them."""
@@ -152,7 +168,7 @@ class View:
 
     def _taken(self, e: r.TurnStarted | r.DeliveryJoined) -> None:
         if isinstance(e, r.TurnStarted):
-            self._starts[e.turn] = self._offset
+            self._turn = e.turn
             if not e.retries:
                 self._began = ()
         if content := self._inbox.pop(e.delivery_id, None):
@@ -242,6 +258,7 @@ class View:
                 self._instead = {}
             # Made by the answer that asked for them: no part of a view has one without the other.
             self._say(ToolOutputs(known), self._answer)
+        self._ends[self._turn] = self._offset
         self._calls, self._results = (), {}
         if self._notes:
             self._say(UserMessage(tuple(Text(note) for note in self._notes)), self._noted)
@@ -259,7 +276,6 @@ class View:
     def _compacted(self, e: r.CompactionCompleted) -> None:
         if self._keeps_all:
             return
-        self._cut = max(self._cut, e.until)
         self._narrow(e.until, e.keep)
         if e.text:
             offsets = enumerate(self.offsets)
@@ -277,19 +293,22 @@ class View:
         self.rendered.clear()
 
     def _rewound(self, e: r.ContextRewound) -> None:
-        if self._keeps_all:
-            return
-        gone = {offset for offset in self.offsets if offset > e.until} - self.summaries
-        self._narrow(self._offset, {*self.offsets} - gone)
+        self.rewinds.append((self._offset, e.until))
 
     def end_of(self, turn: str) -> int | None:
-        """Return the offset up to which a view behind a turn goes; None if it cannot be had."""
-        turns = [*self._starts]
-        if turn not in turns:
-            return None
-        following = turns[turns.index(turn) + 1 :]
-        until = self._starts[following[0]] - 1 if following else self._offset
-        return until if until > self._cut else None
+        """Return the offset at which a turn's last step was over; None if there is no such turn."""
+        return self._ends.get(turn)
+
+    # Of what the view has gone back behind
+
+    def _void_turn(self, e: r.TurnStarted) -> None:
+        self._turn = e.turn
+
+    def _void_step_over(self, _: AnyRecord) -> None:
+        self._ends[self._turn] = self._offset
+
+    def _void_answer(self, _: r.MessageCompleted) -> None:
+        self.answers += 1
 
     @property
     def pending(self) -> tuple[ToolOutput, ...]:
@@ -319,6 +338,27 @@ class View:
         self._noted = self._offset
         reasons = "\n".join(f"- {name}: {reason}" for name, reason in e.reasons.items())
         self._notes.append(f"{NOT_COMPLETE}\n{reasons}")
+
+
+def void_ranges(rewinds: Collection[tuple[int, int]]) -> tuple[range, ...]:
+    """Return the offsets that a view goes back behind; the last to go back is in force."""
+    found: list[range] = []
+    end = None
+    for offset, until in sorted(rewinds, reverse=True):
+        if end is None or offset <= end:
+            found.append(range(until + 1, offset))
+            end = until
+    return tuple(found)
+
+
+def view_of(entries: Sequence[Entry], lane: str) -> View:
+    """Return what the model sees of a lane after all entries of a log, or those up to a place."""
+    view = View()
+    view.see_all(entries, lane)
+    if view.is_outdated:
+        view = View(rewinds=view.rewinds)
+        view.see_all(entries, lane)
+    return view
 
 
 def with_texts(results: tuple[ToolOutput, ...], texts: Mapping[str, str]) -> tuple[ToolOutput, ...]:
@@ -405,3 +445,15 @@ STEPS: dict[type, Callable[[View, Any], None]] = {
     r.TurnFailed: View._step_over,
     r.TurnCancelled: View._step_over,
 }
+
+VOID_STEPS: dict[type, Callable[[View, Any], None]] = {
+    r.DeliveryQueued: View._queued,
+    r.DeliverySettled: View._settled,
+    r.TurnStarted: View._void_turn,
+    r.StepCompleted: View._void_step_over,
+    r.TurnFailed: View._void_step_over,
+    r.TurnCancelled: View._void_step_over,
+    r.MessageCompleted: View._void_answer,
+    r.ContextRewound: View._rewound,
+}
+"""The records of which something stays where the view has gone back: arrivals, and turns' ends."""

@@ -192,6 +192,14 @@ class CallTasks:
         self._forget_all()
         return self.take_results()
 
+    async def drop(self, call_id: str) -> None:
+        """Stop a call, if it runs, and wait a little for it; its result is dropped."""
+        if call := self._calls.get(call_id):
+            call.stop()
+            await asyncio.wait([call.task], timeout=self._stop_grace)
+            if call.is_awaited:
+                self._forget(call)
+
     async def wait(self, seconds: float) -> None:
         """Let what runs come to its end, for a while."""
         if tasks := [call.task for call in self._calls.values()]:

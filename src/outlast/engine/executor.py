@@ -34,6 +34,7 @@ from outlast.core.result import (
     FeedbackCollected,
     ModelFailed,
     Returned,
+    SummaryLost,
     ToolEnd,
 )
 from outlast.core.slice import Slices, StateRecord
@@ -276,10 +277,18 @@ class Executor(Protocol):
         """Ask the feedback providers that are due what they have to say."""
         ...
 
-    async def compact(
-        self, lane: Lane, slices: Slices, view: View, action: CompactContext
-    ) -> Compacted:
-        """Choose what is left out of a view, and have it summed up, if the agent wants that."""
+    def needs_summary(self, slices: Slices, view: View, action: CompactContext) -> bool:
+        """Say whether messages are left out of a view that the model is to sum up before."""
+        ...
+
+    def compact(self, slices: Slices, view: View, action: CompactContext) -> Compacted:
+        """Choose what is left out of a view, without asking the model."""
+        ...
+
+    async def sum_up(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext, hear: Hear
+    ) -> Compacted | SummaryLost:
+        """Choose what is left out of a view, and ask the model for a summary of it."""
         ...
 
     async def check_completion(

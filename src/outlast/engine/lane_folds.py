@@ -18,7 +18,7 @@ from outlast.core.index import change_offset
 from outlast.core.lane import FOLD, Lane
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, change_all
-from outlast.core.view import View
+from outlast.core.view import View, view_of
 from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
 from outlast.log.snapshot import FoldStart, load_start
 from outlast.log_context import get_logger
@@ -112,8 +112,7 @@ class LaneFolds:
             self.state = found.state
             self._snapshot_size = len(loaded.snapshot.data) if loaded.snapshot else 0
         else:
-            self._view = View()
-            self._view.see_all(loaded.entries, self.name)
+            self._view = view_of(loaded.entries, self.name)
         self.state = fold_all(self.state, (e for e in loaded.entries if e.offset > start))
         self._fold_slices(found)
         self.head, self.checksum = start, loaded.checksum
@@ -284,6 +283,8 @@ class LaneFolds:
             self.fold(record)
         if self._view:
             self._view.see(commit.records, result.first_offset)
+            if self._view.rewinds and self._view.is_outdated:
+                self._view = None
         if commit.records and (last := result.first_offset + len(commit.records) - 1) > self.head:
             self.head, self.checksum = last, result.checksum
         # A snapshot must not hold what is not in the log yet.
@@ -307,10 +308,28 @@ class LaneFolds:
             self._view = await self._read_view()
         return self._view
 
+    async def view_at(self, until: int) -> View:
+        """Return what the model saw at an offset of the past."""
+        view = await self.view()
+        past = View(rewinds=[each for each in view.rewinds if each[0] <= until])
+        await self._show(past, until)
+        return past
+
     async def _read_view(self) -> View:
-        """Read the log up to `head`, which may move on meanwhile: later records are shown it."""
-        view, cursor, checksum = View(), 0, ""
-        while cursor < (head := self.head):
+        view = View()
+        await self._show(view)
+        while view.is_outdated:
+            view = View(rewinds=view.rewinds)
+            await self._show(view)
+        return view
+
+    async def _show(self, view: View, until: int | None = None) -> None:
+        """Show a view the log up to an offset, or to `head`.
+
+        That may move on meanwhile: later records are shown it.
+        """
+        cursor, checksum = 0, ""
+        while cursor < (head := self.head if until is None else until):
             page = await insist(self._clock, self._store.log.read, self.session_id, cursor)
             entries = [e for e in page.entries if e.offset <= head]
             if page.checksum != checksum or not entries:
@@ -319,7 +338,6 @@ class LaneFolds:
             cursor, checksum = entries[-1].offset, entries[-1].checksum
             if cursor == self.head and checksum != self.checksum:
                 raise HistoryChanged
-        return view
 
 
 def changes_slices(records: Iterable[AnyRecord]) -> bool:

@@ -40,7 +40,7 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
-from outlast.core.compaction import COMPACTION, rewound
+from outlast.core.compaction import TURN_UNKNOWN, refused, rewound
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
 from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
@@ -60,6 +60,7 @@ from outlast.core.result import (
     Raised,
     Result,
     Returned,
+    SummaryLost,
     ToolEnd,
     ToolWaits,
     TurnStopped,
@@ -96,6 +97,8 @@ CONTACT_TIMEOUTS = CallTimeouts(120.0)
 """For contacting the server of a remote child, whose requests have timeouts of their own."""
 RULES = "rules"
 """Names the one task of a lane in which rules look at its turn. Each has a timeout of its own."""
+COMPACTION = "compaction"
+"""Names the one task of a lane in which its view is made shorter."""
 NO_TIMEOUTS = CallTimeouts(float("inf"))
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
@@ -149,6 +152,7 @@ class LaneRunner:
         self._tasks = CallTasks(
             clock, seconds(settings.stop_grace), lane.folds.wakeup, self._timed_out
         )
+        self._compacting: CompactContext | None = None
         self._has_hint = False
         self._stopping = False
 
@@ -227,6 +231,8 @@ class LaneRunner:
             match action:
                 case TakeReply():
                     allowed = await self._take_if_allowed(action)
+                case CompactContext() if self._tasks.is_running(COMPACTION):
+                    allowed = action
                 case TakeRelay() | ExpireRequest() | SettleDeliveries() | ChangeState():
                     allowed = action  # it begins no call, so calls that wait for a slot keep it
                 case _:
@@ -283,7 +289,7 @@ class LaneRunner:
         if isinstance(action, ChangeState):
             return await self._change_state(action.change, arrivals)
         if isinstance(action, ChangeContext):
-            return await self._rewind(action.change, arrivals)
+            return await self._change_context(action, arrivals)
         lane.write(records)
         return True
 
@@ -300,14 +306,33 @@ class LaneRunner:
             await self.lane.catch_up()
         return not refused
 
-    async def _rewind(self, change: r.ContextChangeRequested, arrivals: int) -> bool:
-        """Take the view back behind a turn; its places in the log are known to the view alone."""
+    async def _change_context(self, action: ChangeContext, arrivals: int) -> bool:
+        """Take the view back behind a turn, or record why that cannot be.
+
+        Its places in the log are known to the view alone. A compaction that is under way is one of
+        the view as it was.
+        """
+        change = action.change
+        if error := self._gate.find_block() or action.error:
+            self.lane.write([*refused(change, error)])
+            return True
         await self.lane.flush()
-        view = await self.lane.folds.view()
+        until = (await self.lane.folds.view()).end_of(change.turn)
+        if until is None:
+            self.lane.write([*refused(change, TURN_UNKNOWN)])
+            return True
+        past = await self.lane.folds.view_at(until)
+        await self._drop_compaction()
         if arrivals != self.lane.folds.arrivals:
             return False
-        self.lane.write([*rewound(change, view.end_of(change.turn))])
+        self.lane.write([*rewound(change, until, past)])
+        await self.lane.flush()  # the view is read from the log anew
         return True
+
+    async def _drop_compaction(self) -> None:
+        await self._tasks.drop(COMPACTION)
+        results = self._tasks.results
+        results[:] = [each for each in results if not isinstance(each, Compacted | SummaryLost)]
 
     async def _change_state(self, change: r.StateChangeRequested, arrivals: int) -> bool:
         """Change the session's state as was asked for, or record why that cannot be."""
@@ -341,6 +366,9 @@ class LaneRunner:
         for result in results:
             if isinstance(result, Answered | ModelFailed):
                 result = await self._told_of(result)
+            if isinstance(result, Compacted | SummaryLost):
+                assert self._compacting is not None  # feedback may have become due meanwhile
+                action = self._compacting
             if isinstance(result, Returned) and is_contended(result):
                 if not (other := await self._attempt(action, result, now)):
                     continue
@@ -471,7 +499,7 @@ class LaneRunner:
                 self._begin_rules(action)
             case CompactContext():
                 if not self._tasks.is_running(COMPACTION):
-                    self._tasks.begin(COMPACTION, NO_TIMEOUTS, partial(self._compact, action))
+                    self._begin_compaction(action)
             case CancelTurn() | FailTurn():
                 if isinstance(action, FailTurn):
                     log.warning(
@@ -514,6 +542,8 @@ class LaneRunner:
 
     def _timed_out(self, call_id: str) -> Result:
         lane = self.lane.folds.state
+        if call_id == COMPACTION:
+            return SummaryLost(self._executor.timed_out(lane))
         assert lane.turn is not None
         if call_id in lane.turn.calls:
             return Interrupted(call_id, "timeout")
@@ -572,9 +602,51 @@ class LaneRunner:
             return await self._executor.give_feedback(folds.state, folds.slices, view, action, now)
         return await self._executor.check_completion(folds.state, folds.slices, view, action, now)
 
-    async def _compact(self, action: CompactContext, running: RunningCall) -> Compacted:
-        folds = self.lane.folds
-        return await self._executor.compact(folds.state, folds.slices, await folds.view(), action)
+    def _begin_compaction(self, action: CompactContext) -> None:
+        """Make the view shorter, unless that is under way: the log says so of a summary alone."""
+        self._compacting = action
+        timeouts = NO_TIMEOUTS
+        if action.sums_up:
+            self._note_model()
+            timeouts = self._executor.model_timeouts(self.lane.folds.state)
+        self._tasks.begin(COMPACTION, timeouts, partial(self._compact, action))
+
+    async def _compact(
+        self, action: CompactContext, running: RunningCall
+    ) -> Compacted | SummaryLost:
+        folds, executor = self.lane.folds, self._executor
+        view = await folds.view()
+        if not action.sums_up:
+            return executor.compact(folds.slices, view, action)
+        state, provider = folds.state, executor.provider_of(folds.state)
+
+        def hear(_: object) -> None:
+            if not running.is_overdue and running.is_awaited:
+                running.show_life()
+
+        result: Compacted | SummaryLost
+        try:
+            result = await executor.sum_up(state, folds.slices, view, action, hear)
+        except asyncio.CancelledError:
+            if running.is_overdue:
+                result = SummaryLost(executor.timed_out(state))
+            elif running.is_stopped:
+                raise
+            else:
+                result = SummaryLost(executor.cut_off(state))
+        finally:
+            running.end()
+        if isinstance(result, SummaryLost) and provider:
+            # Others need not find it out. Whether it answers again is found out by model calls.
+            await self._breakers.note(
+                provider,
+                result.failed,
+                state.session,
+                action.call_id,
+                parks=False,
+                probes=False,
+            )
+        return result
 
     async def _ask_model(self, action: CallModel, running: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None

@@ -95,6 +95,13 @@ class ProviderBreakers:
             known = await self._read(provider)
         return known.breaker
 
+    async def find_open(self, provider: Provider | None) -> Breaker | None:
+        """Return the breaker of a provider if it is open: all calls to it stand in line."""
+        if provider is None or provider.name not in self._known:
+            return None
+        breaker = await self.look(provider)
+        return breaker if breaker and breaker.state == "open" else None
+
     async def find_away(
         self, provider: Provider | None, session_id: str, call_id: str, *, has_others: bool
     ) -> ModelFailed | None:
@@ -103,10 +110,9 @@ class ProviderBreakers:
         A call that `has_others` to ask goes on with those instead of standing in line. It asks
         itself now and then; and so does any call, where the first in line does not.
         """
-        if not self._known or provider is None or provider.name not in self._known:
+        if not self._known or provider is None:
             return None
-        breaker = await self.look(provider)
-        if breaker is None or breaker.state != "open":
+        if (breaker := await self.find_open(provider)) is None:
             return None
         may_ask = has_others or breaker.is_overdue(self._store.clock.earliest())
         if may_ask and await self._take_probe(provider):

@@ -32,6 +32,7 @@ from outlast.core.action import (
     TakeReply,
 )
 from outlast.core.breaker import LONGEST_PAUSE
+from outlast.core.compaction import summary_lost
 from outlast.core.decide import (
     ask_human,
     earliest,
@@ -45,6 +46,7 @@ from outlast.core.limit import Bound
 from outlast.core.outcome import moves_on
 from outlast.core.record import AnyRecord, Failure, IdempotencyKey
 from outlast.core.request import changed_call
+from outlast.core.result import ModelFailed, SummaryLost
 from outlast.engine.executor import CallSlot, Executor
 from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
@@ -109,6 +111,8 @@ class StartGate:
             found = await self._past_breaker(found)
             if place and isinstance(found, CallModel) and not found.probes:
                 found = await self._queue.let_in(found, place)
+        if isinstance(found, CompactContext) and found.may_sum_up:
+            found = await self._with_summary(found)
         if found is None or not (bounds := self._bounds(found)):
             return found
         permitted = await self._as_permitted(found, bounds)
@@ -141,7 +145,9 @@ class StartGate:
         """
         if isinstance(action, CallModel):
             return not action.running
-        if isinstance(action, CompactContext | CallWorkflow):
+        if isinstance(action, CompactContext):
+            return not self._lane.folds.state.blocked
+        if isinstance(action, CallWorkflow):
             return True
         folds = self._lane.folds
         if folds.state.is_run and isinstance(action, RunTools):
@@ -317,6 +323,23 @@ class StartGate:
             next_at = earliest(next_at, self._lane.earliest() + pause)
         return rest_for_provider(lane, policy, next_at)
 
+    # Summaries
+
+    async def _with_summary(self, action: CompactContext) -> CompactContext | None:
+        """Say whether the model is asked for a summary. None if its provider is away: nothing waits
+        for one, and old results are cleared instead."""
+        folds = self._lane.folds
+        if not self._executor.needs_summary(folds.slices, await folds.view(), action):
+            return action
+        model = self._executor.model_of(folds.state).name
+        asked = replace(action, sums_up=True, model=model)
+        breaker = await self._breakers.find_open(self._executor.provider_of(folds.state))
+        if breaker is None:
+            return asked
+        failed = ModelFailed(breaker.error, kind="transient", is_asked=False)
+        self._lane.write([*summary_lost(folds.state, asked, SummaryLost(failed))])
+        return None
+
     # Calls that must wait for a permit
 
     async def _as_permitted(
@@ -348,6 +371,9 @@ class StartGate:
                 # What a call asks for is all that it keeps: a probe asks for its place again.
                 line = self._line if action.probes else ()
                 return {action.call_id: (*line, *bounds)} if bounds else {}
+            case CompactContext(sums_up=True):
+                bounds = self._executor.bounds_of_model(self._lane.folds.state, starts_turn=False)
+                return {action.call_id: bounds} if bounds else {}
             case RunTools(start=start) if start:
                 found: dict[str, tuple[Bound, ...]] = {}
                 for begin in start:

@@ -21,6 +21,7 @@ from outlast.agents.state.snapshot import Snapshot
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core import record as r
+from outlast.core.compaction import NO_MODEL
 from outlast.core.decide import DEADLINE_EXCEEDED
 from outlast.core.event import Event, cursor_of
 from outlast.core.index import PEOPLE, RELAYED
@@ -30,6 +31,7 @@ from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, 
 from outlast.core.state_change import check_size
 from outlast.core.usage import TreeUsage
 from outlast.errors import (
+    InvalidInput,
     NothingToRetry,
     TaskCannotWait,
     UnknownDelivery,
@@ -496,10 +498,11 @@ class Session(Generic[Out]):
     async def rewind(
         self, to: str, *, dispatch_id: str | None = None, principal: str = ""
     ) -> Receipt[Out]:
-        """Have the model see nothing of what came after the turn `to`, such as "t3".
+        """Have the model see the session as it did behind the turn `to`, such as "t3".
 
+        Nothing of what came after it is seen, and what has been compacted since is seen as it was.
         The log, the session's state and what tools have done stay as they are. It is done when no
-        turn is open, and refused for a turn that is unknown, or before what was compacted since.
+        turn is open, and refused for a turn that is unknown.
         """
         turn = check_id("turn", to)
         return await self._change_context("rewind", turn, lane_of(turn), dispatch_id, principal)
@@ -516,6 +519,8 @@ class Session(Generic[Out]):
             delivery_id="", op=op, turn=turn, principal=check_who(PRINCIPAL, principal)
         )
         info = await self._info_with(lane)
+        if info.mode == "run":
+            raise InvalidInput(f"session {self.id} cannot be changed so: {NO_MODEL.message}")
         return await self._add(info, change, lane, f"session:{self.id}", dispatch_id)
 
     def observe(self, kind: type[T], function: Observer[T]) -> Observation[T]:

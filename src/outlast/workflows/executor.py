@@ -21,6 +21,7 @@ from outlast.core.result import (
     CompletionChecked,
     FeedbackCollected,
     ModelFailed,
+    SummaryLost,
     ToolEnd,
 )
 from outlast.core.slice import Slices, StateRecord
@@ -137,9 +138,15 @@ class WorkflowExecutor:
     ) -> FeedbackCollected:
         self._refuse()
 
-    async def compact(
-        self, lane: Lane, slices: Slices, view: View, action: CompactContext
-    ) -> Compacted:
+    def needs_summary(self, slices: Slices, view: View, action: CompactContext) -> bool:
+        self._refuse()
+
+    def compact(self, slices: Slices, view: View, action: CompactContext) -> Compacted:
+        self._refuse()
+
+    async def sum_up(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext, hear: Hear
+    ) -> Compacted | SummaryLost:
         self._refuse()
 
     async def check_completion(

@@ -13,13 +13,10 @@ from typing import Any
 from msgspec import Struct
 
 from outlast.agents.context.policy import ContextPolicy
-from outlast.core.compaction import BYTES_PER_TOKEN
+from outlast.core.compaction import BYTES_PER_TOKEN, bytes_of
 from outlast.core.message import (
-    File,
-    Image,
     Message,
     ModelAnswer,
-    ProviderPart,
     ToolCall,
     ToolOutput,
     ToolOutputs,
@@ -59,27 +56,6 @@ class Planned(Struct):
     @property
     def size(self) -> float:
         return sum(self.sizes)
-
-
-def bytes_of(message: Message) -> int:
-    """Return about how much of a request a message takes."""
-    match message:
-        case UserMessage():
-            return sum(part_size(part) for part in message.content)
-        case ToolOutputs():
-            return sum(len(result.text) + 40 for result in message.results)
-    return sum(part_size(part) for part in message.parts)
-
-
-def part_size(part: Any) -> int:
-    match part:
-        case ToolCall():
-            return len(part.args) + len(part.tool) + 40
-        case Image() | File():
-            return 4_000 if isinstance(part, Image) else len(part.data) or 400
-        case ProviderPart():
-            return len(part.data)
-    return len(part.text)
 
 
 class CompactionPlanner:
@@ -171,12 +147,14 @@ class CompactionPlanner:
             if offset not in keep and offset not in kept_summaries:
                 size -= sum(plan.sizes[place:end])
             place = end
-        if not place:
+        gone_offsets = {offset for _, offset in plan.messages[:place]} - keep - kept_summaries
+        if not gone_offsets:
             return
-        plan.until = max(offset for _, offset in plan.messages[:place])
-        stay = keep | kept_summaries
-        plan.keep = tuple(sorted({o for _, o in plan.messages if o <= plan.until and o in stay}))
-        gone = [n for n, (_, o) in enumerate(plan.messages) if o <= plan.until and o not in stay]
+        # A summary is younger than what stands behind it, so that is named as well.
+        plan.until = max(gone_offsets)
+        seen = {offset for _, offset in plan.messages if offset <= plan.until}
+        plan.keep = tuple(sorted(seen - gone_offsets))
+        gone = [n for n, (_, o) in enumerate(plan.messages) if o in gone_offsets]
         plan.left_out = tuple(plan.messages[n][0] for n in gone)
         left = [n for n in range(len(plan.messages)) if n not in {*gone}]
         plan.sizes = [plan.sizes[n] for n in left]

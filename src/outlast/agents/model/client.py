@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from outlast.core.message import Part
+from outlast.core.name import is_summary_call
 from outlast.core.record import Failure
 from outlast.core.result import CallPrice, Usage
 from outlast.core.view import View
@@ -41,6 +42,11 @@ class ModelRequest(Struct, frozen=True, gc=False, kw_only=True):
     output: ToolSpec | None = None
     settings: Mapping[str, Any] = {}
     tail: str = ""
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether it asks to sum up what a compaction leaves out of a conversation."""
+        return is_summary_call(self.call_id)
 
 
 class TextPiece(Struct, frozen=True, gc=False):

@@ -6,10 +6,11 @@ Asking the model is `ask.py`'s, running tools `run.py`'s.
 import asyncio
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from outlast.agents.agent import Agent
-from outlast.agents.context.compact import Summarizer, compact
+from outlast.agents.context.compact import Compaction
 from outlast.agents.decision import LONGEST_DECISION
 from outlast.agents.model.client import (
     ModelClient,
@@ -38,6 +39,7 @@ from outlast.core.result import (
     CompletionChecked,
     FeedbackCollected,
     ModelFailed,
+    SummaryLost,
     ToolEnd,
 )
 from outlast.core.slice import Slices, StateRecord
@@ -209,12 +211,17 @@ class AgentExecutor:
 
     # The context
 
-    def compact(
-        self, lane: Lane, slices: Slices, view: View, action: CompactContext
-    ) -> Coroutine[Any, Any, Compacted]:
-        caller = self._caller(lane)
-        summarizer = Summarizer(self._agent, caller.client, caller.pricing, caller.model.name)
-        return compact(self._agent, summarizer, slices, view, action)
+    def needs_summary(self, slices: Slices, view: View, action: CompactContext) -> bool:
+        return Compaction(self._agent, slices, view, action).needs_summary
+
+    def compact(self, slices: Slices, view: View, action: CompactContext) -> Compacted:
+        return Compaction(self._agent, slices, view, action).done()
+
+    def sum_up(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext, hear: Hear
+    ) -> Coroutine[Any, Any, Compacted | SummaryLost]:
+        ask = partial(self._caller(lane).sum_up, lane, action, hear)
+        return Compaction(self._agent, slices, view, action).sum_up(ask)
 
     # The rules
 

@@ -40,11 +40,19 @@ from outlast.agents.tool import ask_question
 from outlast.agents.validation import OUTPUT_TOOL
 from outlast.clock import Clock
 from outlast.core import codec
-from outlast.core.action import CallModel
+from outlast.core.action import CallModel, CompactContext
 from outlast.core.breaker import Provider
 from outlast.core.lane import Lane
 from outlast.core.limit import Bound
-from outlast.core.message import Part, Reasoning, Text, ToolCall, storable, text_of
+from outlast.core.message import (
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    UserMessage,
+    storable,
+    text_of,
+)
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.policy import MINUTE
 from outlast.core.record import Failure, MessageDelta, ReasoningDelta
@@ -174,6 +182,31 @@ class ModelCaller:
         except Exception as error:  # noqa: BLE001 - the client says what it means
             result = self._failed(error, lane)
         return replace(result, prompt=prompt.sections) if prompt.sections else result
+
+    async def sum_up(
+        self, lane: Lane, action: CompactContext, hear: Hear, instructions: str, text: str
+    ) -> Answered | ModelFailed:
+        """Ask the model about a text, and nothing else: without the conversation and the tools."""
+        view = View()
+        view.messages.append(UserMessage((Text(text),)))
+        view.offsets.append(0)
+        request = ModelRequest(
+            view=view,
+            call_id=action.call_id,
+            attempt=action.attempt,
+            instructions=instructions,
+            settings=self._agent.model_settings,
+        )
+        try:
+            if refused := await self.pricing.refusal():
+                return ModelFailed(refused, "blocked")
+            finished = await self._ask(request, hear)
+            said = Text(storable(text_of(finished.parts)))
+            answer = codec.proven(replace(finished, parts=(said,)), _answers)
+        except Exception as error:  # noqa: BLE001 - the client says what it means
+            return self._failed(error, lane)
+        name, price = self.model.name, self.pricing.price(answer)
+        return Answered(answer.parts, answer.usage, model=name, finish=answer.finish, price=price)
 
     def timed_out(self, lane: Lane) -> ModelFailed:
         return self._failed(TimeoutError(), lane)

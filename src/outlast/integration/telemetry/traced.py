@@ -13,17 +13,21 @@ from typing import Any, NamedTuple
 from outlast.agents.agent import Agent
 from outlast.clock import Clock
 from outlast.core import record as r
-from outlast.core.action import CallModel, Start
+from outlast.core.action import CallModel, CompactContext, Start
 from outlast.core.lane import Lane, OpenCall
+from outlast.core.message import Text
 from outlast.core.record import FORMAT
 from outlast.core.result import (
     Answered,
+    Compacted,
     Interrupted,
     ModelFailed,
     Raised,
     Returned,
+    SummaryLost,
     ToolEnd,
     ToolWaits,
+    Usage,
 )
 from outlast.core.slice import Slices
 from outlast.core.view import View
@@ -94,6 +98,7 @@ class TracedExecutor:
         self.change_state = executor.change_state
         self.give_feedback = executor.give_feedback
         self.check_completion = executor.check_completion
+        self.needs_summary = executor.needs_summary
         self.compact = executor.compact
         self.cut_off = executor.cut_off
         self.timed_out = executor.timed_out
@@ -113,6 +118,26 @@ class TracedExecutor:
             name = self.model_of(lane).name
             why = {"code": result.error.code, "kind": result.kind, "model": name}
             log.info("a model call failed", extra=why)
+        return result
+
+    async def sum_up(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext, hear: Hear
+    ) -> Compacted | SummaryLost:
+        enter(turn=action.turn, call=action.call_id, attempt=action.attempt)
+        if self._to is None or not self._to.is_heard:
+            return await self._executor.sum_up(lane, slices, view, action, hear)
+        facts = model_facts(self.model_of(lane).name)
+        name = f"chat {facts['gen_ai.request.model']}"
+        attributes = {**facts, "gen_ai.conversation.id": lane.session}
+        began = self._clock.monotonic()
+        with self._to.span(name, lane.session, action.turn, attributes, client=True) as span:
+            if span.is_recording():
+                span.set_attribute("gen_ai.agent.name", self._name)
+            result = await self._executor.sum_up(lane, slices, view, action, hear)
+            answer = result.failed if isinstance(result, SummaryLost) else answered(result)
+            if span.is_recording():
+                self._after(self._to, span, answer)
+        measure(self._to, facts, answer, self._clock.monotonic() - began)
         return result
 
     async def _trace_model(
@@ -218,6 +243,11 @@ class TracedExecutor:
             span.set_attribute("gen_ai.tool.call.arguments", call.args)
             if isinstance(end, Returned):
                 span.set_attribute("gen_ai.tool.call.result", end.value)
+
+
+def answered(summary: Compacted) -> Answered:
+    """Return the summary as an answer: a compaction that needed none has no usage."""
+    return Answered((Text(summary.text),), summary.usage or Usage(), model=summary.model)
 
 
 def measure(

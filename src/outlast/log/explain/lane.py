@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from outlast.core import record as r
+from outlast.core.compaction import size_of
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane, Turn
 from outlast.core.record import NO_USAGE
@@ -58,8 +59,37 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
     if lane.starts_at and date_of(lane.starts_at) > evidence.now:
         text = "its first turn begins after its delay"
         yield Cause(kind="timer", text=text, until=date_of(lane.starts_at))
+    yield from what_is_seen(info, lane, evidence)
     yield from the_permits(info, lane, evidence)
     yield from queue(info, evidence)
+
+
+def what_is_seen(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Say how the model's view of the lane was changed, and what changes are still to be made."""
+    context, turn = lane.context, lane.turn.id if lane.turn else ""
+    if lane.back_to:
+        text = f"the model sees it as it was behind turn {lane.back_to}, and what came since"
+        yield Cause(kind="context", text=text, turn=lane.back_to)
+    elif context.floor:
+        done = evidence.when(info.lane, r.CompactionCompleted)
+        text = (
+            f"the model's view was made shorter, to {context.floor:,} tokens; about"
+            f" {size_of(context):,} would be sent now"
+        )
+        yield Cause(kind="context", text=text, since=done, turn=turn)
+    if context.overflows:
+        text = "the provider found the request too long: the view is made shorter first"
+        yield Cause(kind="context", text=text, turn=turn)
+    if summary := lane.summary:
+        text = f"the model is asked for a summary, {summary.call_id}, attempt {summary.attempt}"
+        if summary.failed:
+            text = f"the summary {summary.call_id} failed: old results are cleared instead"
+        yield Cause(kind="context", text=text, call=summary.call_id, attempt=summary.attempt)
+    for asked in lane.views:
+        what = f"a rewind to {asked.turn}" if asked.op == "rewind" else "a compaction"
+        when = "when the turn has ended" if asked.op == "rewind" else "before the next model call"
+        text = f"{what} is asked for: it is made {when if turn else 'next'}"
+        yield Cause(kind="context", text=text, delivery=asked.delivery_id)
 
 
 def what_it_used(turn: Turn) -> Iterator[Cause]:

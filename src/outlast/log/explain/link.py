@@ -28,6 +28,7 @@ CauseKind = Literal[
     "retry",
     "completion",
     "milestone",
+    "context",
     "permit",
     "key",
     "code",

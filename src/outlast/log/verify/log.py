@@ -14,6 +14,7 @@ from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, is_log
+from outlast.log.verify.context_rule import ContextOffsets
 from outlast.log.verify.rule import Finding, Wrong, broken_rules
 
 Attempt = tuple[str, int]
@@ -26,39 +27,6 @@ class Deltas(Struct):
 
     first_offset: int
     parts: set[int]
-
-
-class ContextOffsets:
-    """The places in a lane's log that a context which begins anew may name."""
-
-    def __init__(self) -> None:
-        self._began: set[int] = set()
-        self._answer = 0
-        self._milestone, self._until = 0, 0
-        self._kept: set[int] = set()
-
-    def add(self, e: AnyRecord, offset: int, lane: Lane) -> Iterator[Wrong]:
-        match e:
-            case r.TurnStarted(retries=""):
-                self._began = {offset}
-            case r.TurnStarted() | r.DeliveryJoined():
-                self._began = {*self._began, offset}
-            case r.MessageCompleted():
-                self._answer = offset
-            case r.MilestoneReached():
-                calls = lane.turn.calls.values() if lane.turn else ()
-                is_over = all(call.is_done for call in calls)
-                self._milestone, self._kept = offset, self._began
-                self._until = self._answer if is_over else self._answer - 1
-            case r.ContextRestarted():
-                if (e.milestone, e.until) != (self._milestone, self._until):
-                    yield (
-                        "WRONG_CONTEXT",
-                        f"{e.turn} goes on from {e.milestone} with what came after {e.until}, and"
-                        f" its milestone is {self._milestone}, after {self._until}",
-                    )
-                if not set(e.keep) <= self._kept:
-                    yield "WRONG_CONTEXT", f"{e.turn} keeps what did not begin its milestone's turn"
 
 
 class LaneLog:

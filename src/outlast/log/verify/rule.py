@@ -10,12 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from outlast.core import record as r
-from outlast.core.compaction import COMPACTION
 from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
 from outlast.core.record import NO_USAGE, AnyRecord
 from outlast.core.result import Asked
+from outlast.log.verify.context_rule import CONTEXT_RULES
 from outlast.log.verify.turn_rule import TURN_RULES
 
 Wrong = tuple[str, str]
@@ -142,9 +142,11 @@ def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
     # Where the code of a tool is not there, nobody can say who may answer for it.
     replies = [] if "code" in wait else [reply.delivery_id for reply in lane.replies]
     changes = [change.delivery_id for change in lane.changes]
-    in_line = not BEFORE_A_TURN.isdisjoint(wait)
-    queue = [] if lane.turn or in_line else [queued.delivery_id for queued in lane.queue]
-    return [*unsettled, *cancels, *replies, *changes, *queue]
+    if lane.turn or not BEFORE_A_TURN.isdisjoint(wait):
+        return [*unsettled, *cancels, *replies, *changes]
+    views = [change.delivery_id for change in lane.views]
+    queue = [queued.delivery_id for queued in lane.queue]
+    return [*unsettled, *cancels, *replies, *changes, *views, *queue]
 
 
 # Model calls
@@ -194,7 +196,7 @@ def names_step(lane: Lane, call_id: str) -> Iterator[Wrong]:
 def usage_is_recorded(lane: Lane, e: r.UsageRecorded) -> Iterator[Wrong]:
     if e.remote:
         yield from names_call(lane, e)
-    elif e.call_id != COMPACTION:
+    elif lane.summary is None or e.call_id != lane.summary.call_id:
         yield from names_step(lane, e.call_id)
 
 
@@ -415,4 +417,5 @@ RULES: dict[type, Rule] = {
     r.TimerSet: call_waits,
     r.TimerFired: names_call,
     **TURN_RULES,
+    **CONTEXT_RULES,
 }

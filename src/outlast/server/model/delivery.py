@@ -215,7 +215,7 @@ class CompactIn(In):
 
 
 class RewindIn(In):
-    """Have the model see nothing of what came after a turn."""
+    """Have the model see the session as it did behind a turn."""
 
     model_config = example({"to": "t3"})
 

@@ -77,6 +77,6 @@ async def compact_context(
 async def rewind_context(
     session_id: str, caller: Sender, backend: Served, body: RewindIn
 ) -> ReceiptOut:
-    """Have the model see nothing of what came after a turn. The log and the state stay."""
+    """Have the model see the session as it did behind a turn. The log and the state stay."""
     session, _ = await backend.handle(caller, session_id)
     return ReceiptOut(**receipt_out(await session.rewind(body.to, principal=caller.name)))
