@@ -52,6 +52,7 @@ from outlast.runtime import Deps, Runtime, open_soon
 from outlast.session import Receipt, Request, Session, request_of
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
+from outlast.session.deployment import DeploymentControl
 from outlast.session.erase import SessionEraser
 from outlast.session.inbox import Inbox, QueueLimits, checked_url
 from outlast.session.listing import (
@@ -137,6 +138,7 @@ class Outlast:
         self.workers: WorkerControl = WorkerControl(self.store)
         self.providers: ProviderControl = ProviderControl(self.store)
         self.queues: QueueControl = QueueControl(self.store)
+        self.deployments: DeploymentControl = DeploymentControl(self.store)
         self.bulk: BulkControl = BulkControl(self.store, self._inbox)
         self.usage: UsageControl = UsageControl(self.store)
         self._connections = open_connections(

@@ -5,7 +5,7 @@
     │   ├── UnknownWorkflow · UnknownRun
     │   ├── UnknownAgent · UnknownSession · UnknownDelivery · UnknownRequest · UnknownLane
     │   ├── UnknownWorker · UnknownKey · UnknownCallback · UnknownSchedule
-    │   ├── UnknownQueue
+    │   ├── UnknownQueue · UnknownDeployment
     │   ├── UnknownConnection · UnknownChannel
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName
     │   ├── NotEncodable · ResultMismatch · InvalidCursor
@@ -93,6 +93,10 @@ class UnknownQueue(InvalidInput):
 
 class UnknownLane(InvalidInput):
     code = "UNKNOWN_LANE"
+
+
+class UnknownDeployment(InvalidInput):
+    code = "UNKNOWN_DEPLOYMENT"
 
 
 class UnknownWorker(InvalidInput):

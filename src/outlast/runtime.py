@@ -9,6 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from inspect import isclass, iscoroutine
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from outlast.agents.model.client import ModelClient
 from outlast.agents.model.pydantic_ai import clients_of, prepare
 from outlast.agents.registry import Agents, name_of
@@ -81,7 +83,8 @@ class Runtime:
         watch = LoopWatch(self._clock)
         watch.start()
         stack.callback(watch.stop)
-        executors = self._executors(clients, flows, deps, watch)
+        environment = replace(self._environment(), deployment=settings.deployment)
+        executors = self._executors(clients, flows, deps, watch, environment)
         return self._observed_worker(executors, settings, watch)
 
     async def enter_deps(self, stack: AsyncExitStack) -> Any:
@@ -94,8 +97,9 @@ class Runtime:
         flows: Sequence[str],
         deps: Any,
         watch: LoopWatch,
+        environment: Environment,
     ) -> dict[str, Executor]:
-        threads, environment = ToolThreads(), self._environment()
+        threads = ToolThreads()
         found: dict[str, Executor] = {
             name: AgentExecutor(
                 self._agents[name], models, deps, threads, self._clock, environment, watch

@@ -44,6 +44,7 @@ from outlast.log.explain import Explanation
 from outlast.log.milestone import Milestone
 from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import NO_HEADERS, Callbacks
+from outlast.session.deployment import DeploymentControl
 from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
@@ -56,7 +57,7 @@ from outlast.session.run import Run, RunInfo, RunResult, RunStatus
 from outlast.session.start import Webhook
 from outlast.session.state import SliceQuery
 from outlast.session.usage import UsageControl
-from outlast.store import LaneInfo, SessionInfo, UsageKey, UsageLine, WorkerInfo
+from outlast.store import DeploymentInfo, LaneInfo, SessionInfo, UsageKey, UsageLine, WorkerInfo
 from outlast.workflows.workflow import Workflow
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "SyncCallbacks",
     "SyncChannelReceiver",
     "SyncConnectionControl",
+    "SyncDeploymentControl",
     "SyncOutlast",
     "SyncProviderControl",
     "SyncQueueControl",
@@ -688,6 +690,22 @@ class SyncQueueControl(Bridge[QueueControl]):
         self._thread.run(self._target.remove(name))
 
 
+class SyncDeploymentControl(Bridge[DeploymentControl]):
+    """`DeploymentControl` for sync code."""
+
+    def list(self) -> Sequence[DeploymentInfo]:
+        """List the deployments that workers have named, the current one first."""
+        return self._thread.run(self._target.list())
+
+    def promote(self, name: str) -> None:
+        """Make a deployment the current one of its agents: what is pinned to none goes on there."""
+        self._thread.run(self._target.promote(name))
+
+    def retire(self, name: str, *, to: str) -> int:
+        """Move all that is pinned to a deployment to another; return how many lanes that were."""
+        return self._thread.run(self._target.retire(name, to=to))
+
+
 class SyncUsageControl(Bridge[UsageControl]):
     """`UsageControl` for sync code."""
 
@@ -843,6 +861,10 @@ class SyncOutlast(Bridge[Outlast]):
     @property
     def connections(self) -> SyncConnectionControl:
         return SyncConnectionControl(self._target.connections, self._thread)
+
+    @property
+    def deployments(self) -> SyncDeploymentControl:
+        return SyncDeploymentControl(self._target.deployments, self._thread)
 
     @property
     def providers(self) -> SyncProviderControl:

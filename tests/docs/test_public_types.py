@@ -66,10 +66,11 @@ def is_handed_out(kind: type) -> bool:
 
 
 HANDED_OUT = set(
-    "BulkControl Callback Callbacks ChannelReceiver ConnectionControl Context InstructionContext"
-    " Observation PolicyCall ProgressSection PromptContext ProviderControl QueueControl Receipt"
-    " RemoteBulk RemoteProviders RemoteQueues RemoteReceipt RemoteSession RemoteUsage RemoteWorkers"
-    " Run ScheduleControl Session WorkflowContext"
+    "BulkControl Callback Callbacks ChannelReceiver ConnectionControl Context"
+    " DeploymentControl InstructionContext Observation PolicyCall ProgressSection"
+    " PromptContext ProviderControl QueueControl Receipt RemoteBulk RemoteDeployments"
+    " RemoteProviders RemoteQueues RemoteReceipt RemoteSession RemoteUsage RemoteWorkers Run"
+    " ScheduleControl Session WorkflowContext"
     " SessionChanges SessionContext SessionMutation Slice SliceChanges SliceMutation SliceQuery"
     " Subagent TurnContext Worker WorkerControl".split()
 )

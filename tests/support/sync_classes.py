@@ -26,6 +26,7 @@ from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.session import Receipt, Session
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
+from outlast.session.deployment import DeploymentControl
 from outlast.session.listing import WorkerControl
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.provider import ProviderControl
@@ -49,6 +50,7 @@ BRIDGED: tuple[type, ...] = (
     WorkerControl,
     ProviderControl,
     QueueControl,
+    DeploymentControl,
     UsageControl,
     Run,
     Outlast,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.command import keys, queues, schedules, webhooks
+from outlast.cli.command import deployments, keys, queues, schedules, webhooks
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
@@ -47,10 +47,13 @@ COMMANDS = (
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "keys": ("Who may call the server.", keys.COMMANDS),
     "queues": ("Whose turns wait for a place, and how many have one.", queues.COMMANDS),
+    "deployments": ("The named versions of the code.", deployments.COMMANDS),
     "schedules": ("What starts by itself, and when.", schedules.COMMANDS),
     "webhooks": ("Whom sessions tell of their events.", webhooks.COMMANDS),
 }
 """Commands of two words: what the first is about, and the second ones."""
+DEFAULTS: Mapping[str, Callable[..., None]] = {"deployments": deployments.list_by_default}
+"""What a first word does by itself."""
 
 
 def make_app() -> typer.Typer:
@@ -68,7 +71,10 @@ def make_app() -> typer.Typer:
     for command in COMMANDS:
         app.command()(command)
     for name, (about, commands) in GROUPS.items():
-        group = typer.Typer(help=about, no_args_is_help=True)
+        default = DEFAULTS.get(name)
+        group = typer.Typer(help=about, no_args_is_help=default is None)
+        if default:
+            group.callback(invoke_without_command=True)(default)
         for second, each in commands.items():
             group.command(second)(each)
         app.add_typer(group, name=name)

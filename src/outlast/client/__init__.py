@@ -7,7 +7,13 @@ async with Client("https://agents.example.com", token) as client:
 """
 
 from outlast.client.bulk import RemoteBulk
-from outlast.client.client import Client, RemoteProviders, RemoteQueues, RemoteWorkers
+from outlast.client.client import (
+    Client,
+    RemoteDeployments,
+    RemoteProviders,
+    RemoteQueues,
+    RemoteWorkers,
+)
 from outlast.client.info import RemoteInfo, RemoteWait
 from outlast.client.listing import ListPage
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession
@@ -18,6 +24,7 @@ __all__ = [
     "Client",
     "ListPage",
     "RemoteBulk",
+    "RemoteDeployments",
     "RemoteInfo",
     "RemoteProviders",
     "RemoteQueues",

@@ -25,11 +25,13 @@ from outlast.client.encode import (
 )
 from outlast.client.listing import (
     ListPage,
+    WireDeployments,
     WireLanes,
     WireProviders,
     WireQueue,
     WireQueues,
     WireRequests,
+    WireRetired,
     WireSessions,
     WireTried,
     WireWorkers,
@@ -51,7 +53,7 @@ from outlast.session.queue import QueueEntry, QueueInfo, checked_changes
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, Token
 from outlast.session.start import NewSession, Webhook
-from outlast.store import LaneInfo, SessionInfo, WorkerInfo
+from outlast.store import DeploymentInfo, LaneInfo, SessionInfo, WorkerInfo
 
 Out = TypeVar("Out", default=Any)
 
@@ -112,6 +114,10 @@ class Client:
     def queues(self) -> RemoteQueues:
         """The queues of the server."""
         return RemoteQueues(self._connection)
+
+    def deployments(self) -> RemoteDeployments:
+        """The named versions of the code that the workers of the server run."""
+        return RemoteDeployments(self._connection)
 
     @property
     def providers(self) -> RemoteProviders:
@@ -398,3 +404,24 @@ class RemoteProviders:
         """Have the first in each line ask its provider now; return how many lines there are."""
         raw = await self._connection.call("POST", "/providers/try", body=some(agent=agent))
         return decode(raw, WireTried).tried
+
+
+class RemoteDeployments:
+    """The named versions of the code behind a server: `client.deployments`."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    async def list(self) -> Sequence[DeploymentInfo]:
+        """List the deployments that workers have named, the current one first."""
+        found = decode(await self._connection.call("GET", "/deployments"), WireDeployments)
+        return tuple(each.value() for each in found.deployments)
+
+    async def promote(self, name: str) -> None:
+        """Make a deployment the current one of its agents: what is pinned to none goes on there."""
+        await self._connection.call("POST", f"/deployments/{segment(name)}/promote", body={})
+
+    async def retire(self, name: str, *, to: str) -> int:
+        """Move all that is pinned to a deployment to another one; return how many lanes."""
+        path = f"/deployments/{segment(name)}/retire"
+        return decode(await self._connection.call("POST", path, body={"to": to}), WireRetired).moved

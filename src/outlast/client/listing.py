@@ -15,7 +15,7 @@ from outlast.core.queue import QueueSettings
 from outlast.core.record import Failure
 from outlast.session.provider import ProviderOutage
 from outlast.session.queue import QueueInfo
-from outlast.store import LaneInfo, TakeoverEvidence, WorkerInfo
+from outlast.store import DeploymentInfo, LaneInfo, TakeoverEvidence, WorkerInfo
 
 T = TypeVar("T")
 
@@ -92,6 +92,7 @@ class WireWorker(Struct):
     evidence: tuple[TakeoverEvidence, ...] = ()
     liveness_address: str = ""
     counters: dict[str, Any] = {}
+    deployment: str = ""
 
     def value(self) -> WorkerInfo:
         return WorkerInfo(
@@ -111,7 +112,41 @@ class WireWorker(Struct):
             evidence=self.evidence,
             liveness_address=self.liveness_address,
             counters=to_json(self.counters),
+            deployment=self.deployment,
         )
+
+
+class WireDeployment(Struct):
+    name: str
+    agents: tuple[str, ...]
+    current: tuple[str, ...]
+    began_at: datetime
+    workers: int
+    turns: int
+    runs: int
+    sessions: int
+    oldest_at: datetime | None = None
+
+    def value(self) -> DeploymentInfo:
+        return DeploymentInfo(
+            name=self.name,
+            agents=self.agents,
+            current=self.current,
+            began_at=self.began_at,
+            workers=self.workers,
+            turns=self.turns,
+            runs=self.runs,
+            sessions=self.sessions,
+            oldest_at=self.oldest_at,
+        )
+
+
+class WireDeployments(Struct):
+    deployments: tuple[WireDeployment, ...]
+
+
+class WireRetired(Struct):
+    moved: int
 
 
 class WireWorkers(Struct):
@@ -134,6 +169,7 @@ class WireProvider(Struct):
     next_try_at: datetime
     waiting: int
     address: str = ""
+    deployment: str = ""
 
     def value(self) -> ProviderOutage:
         return ProviderOutage(
@@ -147,6 +183,7 @@ class WireProvider(Struct):
             blocked=self.blocked,
             next_try_at=self.next_try_at,
             waiting=self.waiting,
+            deployment=self.deployment,
         )
 
 

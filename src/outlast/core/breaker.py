@@ -31,19 +31,23 @@ BreakerState = Literal["failing", "open", "recovering"]
 
 
 class Provider(Struct, frozen=True, gc=False):
-    """A model as one agent asks it, at the address of the provider, where that is known."""
+    """A model as one agent asks it, at the address of the provider, where that is known.
+
+    Another deployment may have another key, so it finds out for itself.
+    """
 
     agent: str
     model: str
     address: str = ""
+    deployment: str = ""
 
     @property
     def name(self) -> str:
         """The name of its breaker, and of the limit under which calls wait for it.
 
-        Unambiguous: no name of an agent and no address has a blank in it.
+        Unambiguous: no name of an agent or a deployment and no address has a blank in it.
         """
-        return f"{LINE}{self.agent} {self.address} {self.model}"
+        return f"{LINE}{self.agent} {self.address} {self.deployment} {self.model}"
 
 
 class Breaker(Struct, frozen=True, gc=False, kw_only=True):

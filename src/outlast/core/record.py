@@ -194,7 +194,8 @@ class SessionRekeyed(Record, frozen=True, kw_only=True, tag="session.rekeyed"):
 class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
     """A delivery was taken up. `retries` names the failed turn that this one tries again.
 
-    `traceparent` is the delivery's: the code that adds the turn's span has it at hand.
+    `traceparent` is the delivery's: the code that adds the turn's span has it at hand. `deployment`
+    is the named version of the code with which it begins.
     """
 
     turn: str
@@ -202,6 +203,7 @@ class TurnStarted(Record, frozen=True, kw_only=True, tag="turn.started"):
     since: int
     retries: str = ""
     traceparent: str = ""
+    deployment: str = ""
 
 
 class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
@@ -1145,7 +1147,8 @@ class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
     """The lane changed hands with work under way; `graceful` if its owner gave it up.
 
     Then there are two: that of the owner, who hands it back, and that of the next. `evidence` says
-    how it is known that the owner before could be passed over (`outlast.store.TakeoverEvidence`).
+    how it is known that the owner before could be passed over (`outlast.store.TakeoverEvidence`),
+    and `deployment` names the version of the code with which the turn goes on.
     """
 
     internal: ClassVar[bool] = True
@@ -1156,6 +1159,7 @@ class LaneTakenOver(Record, frozen=True, kw_only=True, tag="lane.taken_over"):
     spent: int = 0
     graceful: bool = False
     evidence: str = ""
+    deployment: str = ""
 
 
 class LaneBlocked(Record, frozen=True, kw_only=True, tag="lane.blocked"):

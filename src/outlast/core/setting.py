@@ -14,6 +14,7 @@ from outlast.errors import InvalidDefinition
 T = TypeVar("T")
 
 MOST = 2**31 - 1
+DEPLOYMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 LAST_PORT = 65_535
 ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w.\-]*)):(\d{1,5})")
 MOST_SECONDS = LONGEST.total_seconds()
@@ -87,6 +88,16 @@ def names_of(what: str, value: Any) -> tuple[str, ...]:
     if not is_several or not all(isinstance(each, str) for each in value):
         raise InvalidDefinition(f"{what} are names in a sequence, not {value!r}")
     return tuple(value)
+
+
+def deployment_of(what: str, value: Any) -> str:
+    """Return the name of a deployment; an empty one is none."""
+    if isinstance(value, str) and (not value or DEPLOYMENT.fullmatch(value)):
+        return value
+    raise InvalidDefinition(
+        f"{what} is a name such as 2026-11-17.3: letters, digits and . _ + -, at most 100, not"
+        f" {value!r}"
+    )
 
 
 def address_of(what: str, value: Any) -> tuple[str, int]:

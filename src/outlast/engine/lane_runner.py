@@ -9,7 +9,7 @@ one runs is looked at at once; what has to be had before one may begin is in `st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -284,6 +284,8 @@ class LaneRunner:
         # The time that a human has to answer counts from here; else this is only a date.
         now = lane.latest() if isinstance(action, AskHuman) else lane.date()
         records = opening(lane.folds.state, action, now)
+        if self._settings.deployment:
+            records = with_deployment(records, self._settings.deployment)
         if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
             return await self._try_to_open(records, arrivals)
         if isinstance(action, ChangeState):
@@ -751,6 +753,11 @@ class LaneRunner:
             return ChildEnd(value=self._executor.output_of(ended.text, ended.output))
         except OutlastError as error:  # the code of today cannot read what it had said
             return ChildEnd(error=Failure(error.code, error.message))
+
+
+def with_deployment(records: Sequence[AnyRecord], name: str) -> list[AnyRecord]:
+    """Say of a turn that starts with which version of the code it does."""
+    return [replace(e, deployment=name) if isinstance(e, r.TurnStarted) else e for e in records]
 
 
 def can_be_refused(action: RunTools | ExpireRequest | TakeRelay) -> bool:

@@ -18,7 +18,7 @@ from outlast.core import record as r
 from outlast.core.action import Park
 from outlast.core.event import type_of
 from outlast.core.index import index, makes_progress, status_of
-from outlast.core.lane import CONTENDED, PROVIDER, RUNNING, UNDONE, Turn
+from outlast.core.lane import CONTENDED, PROVIDER, RUNNING, UNDONE, Lane, Turn
 from outlast.core.limit import Bound, freed_by
 from outlast.core.name import is_tool_call, place_names
 from outlast.core.outcome import active_time, opening
@@ -29,6 +29,7 @@ from outlast.core.usage import usage_of
 from outlast.engine.commit_draft import HOLDS, CommitDraft, effect_of
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.lane_folds import LaneFolds, LaneLost, LaneStale, changes_slices, insist
+from outlast.engine.pin import NO_PINS, PinRule
 from outlast.engine.session_message import TOLD_TO_OTHERS, SessionMessages
 from outlast.errors import StoreUnavailable
 from outlast.store import (
@@ -37,6 +38,7 @@ from outlast.store import (
     Committed,
     Permit,
     PermitRequest,
+    Pin,
     Refused,
     Store,
     Transaction,
@@ -58,7 +60,13 @@ class OwnedLane:
     """One claimed lane. `lock` is held during a commit, so only one is under way at a time."""
 
     def __init__(
-        self, claim: Claim, worker: str, store: Store, clock: Clock, counters: WorkerCounters
+        self,
+        claim: Claim,
+        worker: str,
+        store: Store,
+        clock: Clock,
+        counters: WorkerCounters,
+        pins: PinRule = NO_PINS,
     ) -> None:
         self.session_id = claim.session_id
         self.name = claim.lane
@@ -78,6 +86,7 @@ class OwnedLane:
         self._permits = set(claim.permits)
         self._places: set[str] = set()
         self._evidence = claim.evidence
+        self._pins, self._pin = pins, claim.pin
         self._store = store
         self._clock = clock
         self._counters = counters
@@ -85,7 +94,7 @@ class OwnedLane:
 
     @cached_property
     def _messages(self) -> SessionMessages:
-        return SessionMessages(self._clock, self.date)
+        return SessionMessages(self._clock, self.date, self._pins)
 
     def earliest(self) -> int:
         """Return a time that has come by the store's clock: what is due by then is due."""
@@ -115,6 +124,7 @@ class OwnedLane:
         self.deaths, self._size = claim.deaths, claim.size
         self._permits, self._evidence = set(claim.permits), claim.evidence
         self._places.clear()
+        self._pin = claim.pin
         self.folds.wakeup.clear()
         await self.catch_up()
 
@@ -143,6 +153,7 @@ class OwnedLane:
             spent=active_time(state, max(self.folds.last_at, turn.since)),
             graceful=turn.handed_back,
             evidence="handed_back" if turn.handed_back else self._evidence,
+            deployment=self._pins.deployment,
         )
         self.write([taken])
 
@@ -433,7 +444,13 @@ class OwnedLane:
             sends=tuple(draft.sends),
             deaths=self._deaths_after(records) if self.deaths else None,
             used=usage_of(records),
+            pin=self._pin_after(state) if self._pins.deployment or self._pin.deployment else None,
         )
+
+    def _pin_after(self, state: Lane) -> Pin | None:
+        """Return what the lane is to be pinned to from a commit on; None if it is already."""
+        wanted = self._pins.after(state)
+        return None if wanted == self._pin else wanted
 
     def _deaths_after(self, records: Sequence[AnyRecord]) -> int | None:
         """Return how many deaths still count once records are written; None for no change.
@@ -491,6 +508,8 @@ class OwnedLane:
         if commit.frees:
             self._permits.difference_update(commit.frees)
             self._places.difference_update(commit.frees)
+        if commit.pin:
+            self._pin = commit.pin
         self.folds.land(commit, result, unfolded, self._draft.records)
 
 

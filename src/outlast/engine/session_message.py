@@ -19,6 +19,7 @@ from outlast.core.record import AnyRecord, Parent, QueuePlace
 from outlast.core.request import requesters
 from outlast.core.result import Asked, ChildEnd, NewChild
 from outlast.core.usage import payer, usage_with_children
+from outlast.engine.pin import NO_PINS, PinRule
 from outlast.store import Admission
 
 TOLD_TO_OTHERS = frozenset(
@@ -39,9 +40,10 @@ _encode = msgspec.json.Encoder().encode
 class SessionMessages:
     """Makes the messages of one lane."""
 
-    def __init__(self, clock: Clock, date: Callable[[], int]) -> None:
+    def __init__(self, clock: Clock, date: Callable[[], int], pins: PinRule = NO_PINS) -> None:
         self._clock = clock
         self._date = date
+        self._pins = pins
 
     def about(self, record: AnyRecord, lane: Lane) -> tuple[Admission, ...]:
         """Return the messages about a record, for a lane that is as it was before the record."""
@@ -96,6 +98,7 @@ class SessionMessages:
             token=started.token,
             outbox=started.outbox,
             parent=lane.session,
+            deployment=self._pins.deployment if self._pins.scope != "none" else "",
         )
 
     def _end(self, lane: Lane, record: r.SubagentFailed) -> Admission:

@@ -4,7 +4,16 @@ from msgspec import Struct
 
 from outlast.core.instant import Span
 from outlast.core.name import check_who
-from outlast.core.setting import address_of, count_of, flag_of, names_of, seconds_of
+from outlast.core.setting import (
+    address_of,
+    count_of,
+    deployment_of,
+    flag_of,
+    names_of,
+    one_of,
+    seconds_of,
+)
+from outlast.engine.pin import PinScope
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -21,6 +30,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     With `resume=False` it leaves what was unfinished when it started: it takes only sessions to
     which something has come since (their start, a message, an answer, a child's result), whoever
     sent it. Other workers take the rest.
+    `deployment` names the version of the code, `2026-11-17.3`. Then a "turn" is carried to its end
+    by workers of the deployment that it began on, while there are any; with `pin="session"` the
+    whole session is, and waits for them; with "none" nothing is.
     """
 
     concurrency: int = 200
@@ -37,6 +49,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     lanes: tuple[str, ...] = ()
     liveness_address: str = ""
     resume: bool = True
+    deployment: str = ""
+    pin: PinScope = "turn"
 
     def __post_init__(self) -> None:
         count_of("concurrency", self.concurrency)
@@ -49,5 +63,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
             names_of(name, getattr(self, name))
         check_who("name of a worker", self.name)
         flag_of("resume", self.resume)
+        deployment_of("deployment", self.deployment)
+        one_of(PinScope, "pin", self.pin)
         if self.liveness_address != "":
             address_of("liveness_address", self.liveness_address)

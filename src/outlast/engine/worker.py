@@ -10,6 +10,7 @@ import os
 import socket
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -29,6 +30,7 @@ from outlast.engine.maintenance import (
     StalePermitReaper,
 )
 from outlast.engine.owned_lane import OwnedLane
+from outlast.engine.pin import PinRule
 from outlast.engine.provider_breaker import ProviderBreakers
 from outlast.engine.service import Service, ServiceLoop
 from outlast.engine.settings import WorkerSettings
@@ -111,6 +113,7 @@ class Worker:
         self._counters = WorkerCounters(store.counts, counts)
         self._most = {n: e.policy.at_once for n, e in executors.items() if e.policy.at_once}
         self._lane_cache = LaneCache(settings.lane_cache)
+        self._pins = PinRule(settings.deployment, settings.pin)
         self._breakers = ProviderBreakers(store, clock)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -200,6 +203,9 @@ class Worker:
 
     async def _hand_back(self) -> None:
         self._stopping = True
+        if self._settings.deployment:
+            with suppress(StoreError):  # so that other deployments take up what it gives back
+                await self._store.work.drain(self.name)
         self._stop_listening()
         for task in self._lease_tasks:
             task.cancel()
@@ -238,6 +244,7 @@ class Worker:
             at_once=self._most,
             liveness_address=self._settings.liveness_address,
             arrived_since=self._arrived_since,
+            deployment=self._settings.deployment,
         )
         asked_at = self._clock.boottime()
         lease = await self._store.work.enlist(info, int(seconds(self._settings.lease) * 1000))
@@ -414,7 +421,7 @@ class Worker:
                 log.warning("the database has lost a part of a session's log, which is read anew")
             else:
                 return lane
-        lane = OwnedLane(claim, self.name, self._store, self._clock, self._counters)
+        lane = OwnedLane(claim, self.name, self._store, self._clock, self._counters, self._pins)
         if self._may_be_too_much(claim):
             await lane.folds.load_outline()
         else:

@@ -25,7 +25,7 @@ class ProviderOutage(Struct, frozen=True, kw_only=True):
     `state`: "failing" (some calls wait for it), "open" (all calls do, and one of them asks from
     time to time) or "recovering" (it answers again, and those that wait go on in growing groups).
     `blocked`: time alone will not mend it. `waiting` counts the lanes that wait; the first of them
-    asks at `next_try_at`.
+    asks at `next_try_at`. Another `deployment` asks for itself.
     """
 
     agent: str
@@ -38,6 +38,7 @@ class ProviderOutage(Struct, frozen=True, kw_only=True):
     blocked: bool
     next_try_at: datetime
     waiting: int
+    deployment: str = ""
 
 
 class ProviderControl:
@@ -76,4 +77,5 @@ class ProviderControl:
             blocked=breaker.blocked,
             next_try_at=date_of(breaker.next_at),
             waiting=len(permits),
+            deployment=breaker.provider.deployment,
         )

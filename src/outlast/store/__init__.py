@@ -39,10 +39,12 @@ from outlast.store.listing import (
 )
 from outlast.store.log import Loaded, LogPage, LogStore
 from outlast.store.outbox import DeadLetter, OutboxCursor, OutboxStore
+from outlast.store.pin import ANYONE, NO_PIN, Pin
 from outlast.store.usage import UsageFilter, UsageKey, UsageLine, UsageStore
 from outlast.store.work import (
     NO_LIMITS,
     Claim,
+    DeploymentInfo,
     Lease,
     Renewal,
     TakeoverEvidence,
@@ -52,7 +54,9 @@ from outlast.store.work import (
 )
 
 __all__ = [
+    "ANYONE",
     "NO_LIMITS",
+    "NO_PIN",
     "WAIT_THEIR_TURN",
     "Admission",
     "AdmissionReceipt",
@@ -64,6 +68,7 @@ __all__ = [
     "DeadLetter",
     "DeliveryChange",
     "DeliveryInfo",
+    "DeploymentInfo",
     "Document",
     "DocumentStore",
     "EffectClaim",
@@ -91,6 +96,7 @@ __all__ = [
     "Permit",
     "PermitInfo",
     "PermitRequest",
+    "Pin",
     "Refused",
     "Renewal",
     "RequestInfo",

@@ -28,7 +28,8 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     `most_queued` a message is refused when so many wait in its session, and likewise in all
     sessions of its tenant; with `most_bytes` anything is refused if its session would have more
     bytes with it. 0 is any number. A new session gets the cursors of its `outbox` with
-    it, is found by its `tags`, and knows the `parent` that started it, if one did.
+    it, is found by its `tags`, and knows the `parent` that started it, if one did. Its lane is
+    pinned to the `deployment`.
     """
 
     tenant: str
@@ -53,6 +54,7 @@ class Admission(Struct, frozen=True, gc=False, kw_only=True):
     parent: str = ""
     tags: Mapping[str, str] = {}
     body: bytes = b""
+    deployment: str = ""
 
 
 class AdmissionReceipt(Struct, frozen=True, gc=False, kw_only=True):

@@ -12,6 +12,7 @@ from outlast.core.index import NO_CHANGES, Index
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.usage import UsageChange
 from outlast.store.admission import Admission
+from outlast.store.pin import Pin
 
 
 class FoldSnapshot(Struct, frozen=True, gc=False):
@@ -55,7 +56,8 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     `sends` arrive at other sessions with this commit; one that cannot be admitted is dropped.
     `deaths`, where given, is how many owners the lane has lost by now without getting on: 0 says
     that it has got on, and ends its pause.
-    `used` is added to the usage of the session on the day of the commit, in UTC.
+    `used` is added to the usage of the session on the day of the commit, in UTC. `pin`, where
+    given, is the deployment that the lane is pinned to from now on, an empty one being none.
     """
 
     session_id: str
@@ -84,6 +86,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     epoch: str = ""
     deaths: int | None = None
     used: tuple[UsageChange, ...] = ()
+    pin: Pin | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -98,6 +101,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
             and self.slices_seen is None
             and not self.awaits_permit
             and self.deaths is None
+            and self.pin is None
         )
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from outlast.core.lane import SessionEnd, SessionMode, Status
+from outlast.store.pin import Pin
 
 
 class FailureInfo(Struct, frozen=True, gc=False):
@@ -191,6 +192,10 @@ class ListingStore(Protocol):
         With `failed`, those with a lane whose last turn failed so, unless they are over in another
         way than by failing. It costs nothing where nothing has failed.
         """
+        ...
+
+    async def pins(self, session_id: str) -> Mapping[str, Pin]:
+        """Return what the lanes of a session are pinned to, without those that are to nothing."""
         ...
 
     async def lanes(

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from outlast.core.record import FORMAT
+from outlast.store.pin import NO_PIN, Pin
 
 NO_LIMITS: Mapping[str, int] = {}
 
@@ -43,6 +44,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     where it would listen, and the store where it is reached. `evidence` lists what can prove its
     death before its lease ends; `silent` says that the database sees none of its connections now.
     With `arrived_since` it is given only lanes for which something has arrived since then.
+    `deployment` names the version of the code that it runs, if that has a name.
     """
 
     worker: str
@@ -63,6 +65,32 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     evidence: tuple[TakeoverEvidence, ...] = ()
     silent: bool = False
     arrived_since: datetime | None = None
+    deployment: str = ""
+
+
+class DeploymentInfo(Struct, frozen=True, gc=False, kw_only=True):
+    """A named version of the users' code, as its workers have told of it.
+
+    It serves `agents`, and is `current` for those of which no other was made current later: its
+    workers take up what is pinned to none. `workers` counts those that are alive and do not drain.
+    Pinned to it are `turns`, `runs` of workflows among them, the first since `oldest_at`, and
+    `sessions` that stay with it.
+    """
+
+    name: str
+    agents: tuple[str, ...]
+    current: tuple[str, ...]
+    began_at: datetime
+    workers: int = 0
+    turns: int = 0
+    runs: int = 0
+    sessions: int = 0
+    oldest_at: datetime | None = None
+
+    @property
+    def can_be_retired(self) -> bool:
+        """Whether nothing is lost when its last worker goes."""
+        return not (self.current or self.turns or self.sessions)
 
 
 class Renewal(Struct, frozen=True, gc=False):
@@ -101,7 +129,8 @@ class Claim(Struct, frozen=True, gc=False):
     some. `epoch` names a span of the database's life in which
     its history has only grown: a restart, a recovery, a restored backup and the promotion of a
     standby each begin another one.
-    `evidence` says how its owner before lost it, a `TakeoverEvidence`, or nothing.
+    `evidence` says how its owner before lost it, a `TakeoverEvidence`, or nothing. `pin` is the
+    deployment that it is pinned to, if it is to one.
     """
 
     session_id: str
@@ -116,6 +145,7 @@ class Claim(Struct, frozen=True, gc=False):
     permits: tuple[str, ...] = ()
     epoch: str = ""
     evidence: str = ""
+    pin: Pin = NO_PIN
 
 
 class Unfinished(Struct, frozen=True, gc=False):
@@ -139,7 +169,27 @@ class WorkStore(Protocol):
     """The workers of all processes, and the lanes that each of them owns."""
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
-        """Register a worker as alive for `lease` milliseconds, visibly for others if possible."""
+        """Register a worker as alive for `lease` milliseconds, visibly for others if possible.
+
+        A deployment that is named for the first time is from then on the current one of the agents
+        that it serves.
+        """
+        ...
+
+    async def deployments(self) -> Sequence[DeploymentInfo]:
+        """Return the deployments that workers have named, the one made current last first."""
+        ...
+
+    async def promote(self, deployment: str) -> bool:
+        """Make a deployment the current one of its agents; return whether it is known."""
+        ...
+
+    async def retire(self, deployment: str, to: str) -> int | None:
+        """Pin to another deployment all that is pinned to one, which is current no longer.
+
+        Where it was current, the other one is. Returns how many lanes were moved; None if one of
+        them is not known, and then nothing has changed.
+        """
         ...
 
     async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
@@ -186,9 +236,13 @@ class WorkStore(Protocol):
         more lanes than that are owned by living workers afterwards, unless they were before.
         A tenant with fewer lanes at work comes before one with more, counting those that are
         given; then those ready for longest. A lane whose owner's lease ran out counts one death
-        more. No record is written. A worker whose own lease has run out gets nothing: others
-        would claim the same lanes from it again. One that enlisted with `arrived_since` is given
-        none for which nothing has arrived since then; other workers are.
+        more. No record is written. A lane that is pinned to a deployment is given to its workers
+        and, if it does not stay there, to those of the agent's current deployment while no worker
+        of its own serves the agent and lives and does not drain. A lane that is pinned to none is
+        given to those of the current one; without any deployment, to all. A worker whose own lease
+        has run out gets nothing: others would claim the same lanes from it again. One that enlisted
+        with `arrived_since` is given none for which nothing has arrived since then; other workers
+        are.
         """
         ...
 

@@ -20,6 +20,7 @@ from outlast.store import (
     Committed,
     DeadLetter,
     DeliveryInfo,
+    DeploymentInfo,
     Document,
     DocumentStore,
     EffectClaim,
@@ -39,6 +40,7 @@ from outlast.store import (
     Permit,
     PermitInfo,
     PermitRequest,
+    Pin,
     Refused,
     RequestInfo,
     SessionInfo,
@@ -119,6 +121,15 @@ class WrappedWork(Wrapper):
     async def workers(self) -> Sequence[WorkerInfo]:
         return await self.inner.work.workers()
 
+    async def deployments(self) -> Sequence[DeploymentInfo]:
+        return await self.inner.work.deployments()
+
+    async def promote(self, deployment: str) -> bool:
+        return await self.inner.work.promote(deployment)
+
+    async def retire(self, deployment: str, to: str) -> int | None:
+        return await self.inner.work.retire(deployment, to)
+
     async def drain(self, worker: str) -> bool:
         return await self.inner.work.drain(worker)
 
@@ -155,6 +166,9 @@ class WrappedWork(Wrapper):
 
 class WrappedListing(Wrapper):
     """An `outlast.store.ListingStore` that hands on to the one of another store."""
+
+    async def pins(self, session_id: str) -> Mapping[str, Pin]:
+        return await self.inner.listing.pins(session_id)
 
     async def session(self, session_id: str) -> SessionInfo | None:
         return await self.inner.listing.session(session_id)

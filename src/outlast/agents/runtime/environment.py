@@ -69,7 +69,7 @@ class Environment(Struct, frozen=True):
 
     `agents` are those that its tools can ask, by name; `remotes` are the servers of those that are
     remote. `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the
-    app has no connections.
+    app has no connections. `deployment` names the version of the code.
     """
 
     public_url: str = ""
@@ -77,6 +77,7 @@ class Environment(Struct, frozen=True):
     deciders: tuple[Decider, ...] = ()
     sign_ins: TokenSource | None = None
     remotes: Mapping[str, ContactableServer] = {}
+    deployment: str = ""
 
 
 ALONE = Environment()

@@ -160,7 +160,8 @@ class ModelCaller:
     def provider(self) -> Provider:
         """The provider; a client of somebody's own may not know where that is."""
         address = getattr(self.client, "address", "")
-        return Provider(self._agent.name, self.model.name, address)
+        deployment = self._environment.deployment
+        return Provider(self._agent.name, self.model.name, address, deployment)
 
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear

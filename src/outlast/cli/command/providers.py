@@ -47,6 +47,7 @@ async def providers(
 
 def row(outage: ProviderOutage) -> tuple[str, ...]:
     where = f" at {outage.address}" if outage.address else ""
+    where += f" in {outage.deployment}" if outage.deployment else ""
     return (
         outage.agent,
         outage.model + where,

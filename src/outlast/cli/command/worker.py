@@ -37,6 +37,12 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+class PinName(StrEnum):
+    turn = "turn"
+    session = "session"
+    none = "none"
+
+
 Names = list[str] | None
 Format = Annotated[
     LogFormat,
@@ -90,6 +96,17 @@ async def worker(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where to answer workers on other hosts."),
     ] = None,
+    deployment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What this version of the code is called.")
+    ] = None,
+    pin: Annotated[
+        PinName | None,
+        typer.Option(
+            metavar="|".join(PinName),
+            help="How long a session stays with the deployment that took it up.",
+            parser=one_of(PinName),
+        ),
+    ] = None,
     no_resume: NoResume = False,
     log_format: Format = LogFormat.text,
     log_level: Level = LogLevel.info,
@@ -114,6 +131,8 @@ async def worker(
         grace=grace,
         liveness_address=liveness_address,
         resume=False if no_resume else None,
+        deployment=deployment,
+        pin=pin and pin.value,
     )
     shift = WorkerRun(opened, as_json=as_json)
     shift.heed_signals()
@@ -200,12 +219,14 @@ class WorkerRun:
             f"worker {worker.name} is ready: {self._app.store!r}, agents"
             f" {', '.join(agents) or 'none'}{on},"
             f" {settings.concurrency} lanes at once"
+            + (f", deployment {settings.deployment}" if settings.deployment else "")
             + (f"; it {worker.resumes}" if worker.resumes else ""),
             unfinished=dict(worker.unfinished),
             store=repr(self._app.store),
             agents=agents,
             lanes=list(settings.lanes),
             concurrency=settings.concurrency,
+            deployment=settings.deployment,
         )
 
     def _say_draining(self, worker: Worker) -> None:

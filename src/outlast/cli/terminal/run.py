@@ -31,6 +31,7 @@ WHAT_TO_DO = {
     "UNKNOWN_LANE": "`outlast lanes --session SESSION` lists those that it has.",
     "UNKNOWN_WORKER": "`outlast workers` lists those that are alive.",
     "UNKNOWN_SCHEDULE": "`outlast schedules list` lists those that are armed.",
+    "UNKNOWN_DEPLOYMENT": "`outlast deployments` lists them.",
     "UNKNOWN_REQUEST": "`outlast show SESSION` lists the requests that are open.",
     "REQUEST_CLOSED": "`outlast show SESSION` lists the requests that are still open.",
     "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --principal says who you are.",

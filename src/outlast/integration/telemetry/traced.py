@@ -322,6 +322,9 @@ class TracedWork:
         self.find_dead = work.find_dead
         self.workers = work.workers
         self.drain = work.drain
+        self.deployments = work.deployments
+        self.promote = work.promote
+        self.retire = work.retire
         self.find_arrivals = work.find_arrivals
         self.find_unfinished = work.find_unfinished
         self.next_ready_at = work.next_ready_at

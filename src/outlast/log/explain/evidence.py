@@ -22,9 +22,11 @@ from outlast.log.reader import EntriesBefore
 from outlast.log.snapshot import load_start
 from outlast.store import (
     DeliveryInfo,
+    DeploymentInfo,
     EffectClaim,
     LaneInfo,
     PermitInfo,
+    Pin,
     RequestInfo,
     SessionInfo,
     Store,
@@ -39,7 +41,8 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     far back as the open turns began, or as the session's end. `permits` are the session's own,
     `holders` those that others have and it waits for, `keys` the idempotency keys of its open calls
     that some call holds, `at_work` the lanes of its agent at work, if there is a limit to them, and
-    `breakers` the providers that do not answer, if it stands in the line of one.
+    `breakers` the providers that do not answer, if it stands in the line of one. `pins` are those
+    of its lanes, and `deployments` all that there are.
     """
 
     session: SessionInfo
@@ -53,6 +56,8 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     keys: Mapping[IdempotencyKey, EffectClaim] = {}
     at_work: tuple[LaneInfo, ...] = ()
     breakers: tuple[Breaker, ...] = ()
+    pins: Mapping[str, Pin] = {}
+    deployments: tuple[DeploymentInfo, ...] = ()
     now: datetime
 
     def find(self, lane: str, kind: type | UnionType, **facts: object) -> Entry | None:
@@ -87,6 +92,8 @@ async def gather(store: Store, session_id: str, now: datetime) -> ExplainEvidenc
         keys=await read_keys(store, states),
         at_work=tuple(await read_at_work(store, session.agent, workers)),
         breakers=tuple(await list_breakers(store)) if any_in_line(permits) else (),
+        pins=await store.listing.pins(session_id),
+        deployments=tuple(await store.work.deployments()),
         now=now,
     )
 

@@ -13,7 +13,7 @@ from outlast.log.explain.link import Cause, Explanation, LaneExplanation, senten
 from outlast.log.explain.obstacle import the_permits
 from outlast.log.explain.owner import who_carries
 from outlast.log.explain.turn import within_turn
-from outlast.store import WAIT_THEIR_TURN, LaneInfo
+from outlast.store import ANYONE, WAIT_THEIR_TURN, LaneInfo
 
 MOST_QUEUED = 5
 """So many waiting messages are named; the rest is counted."""
@@ -48,6 +48,7 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
         started = evidence.when(info.lane, r.TurnStarted, turn=turn.id)
         text = f"turn {turn.id} is open, in step {turn.step}"
         yield Cause(kind="turn", text=text, since=started, turn=turn.id, step=turn.step)
+        yield from on_which_deployment(info, turn, evidence)
         yield from what_it_used(turn)
     if turn or info.queued or info.worker:
         yield from who_carries(info, evidence)
@@ -90,6 +91,25 @@ def what_is_seen(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
         when = "when the turn has ended" if asked.op == "rewind" else "before the next model call"
         text = f"{what} is asked for: it is made {when if turn else 'next'}"
         yield Cause(kind="context", text=text, delivery=asked.delivery_id)
+
+
+def on_which_deployment(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Name the deployment that the turn began on, and what the lane is pinned to by now."""
+    started = evidence.find(info.lane, r.TurnStarted, turn=turn.id)
+    began_on = getattr(started.record, "deployment", "") if started else ""
+    pin = evidence.pins.get(info.lane)
+    if not (began_on or pin):
+        return
+    words = f"it began on the deployment {began_on}" if began_on else "it began on none"
+    if pin is None:
+        words += ", and is pinned to none"
+    elif pin.deployment == ANYONE:
+        words += ", and waits for what a worker of any deployment may mend"
+    elif pin.stays:
+        words += f", and stays with {pin.deployment}"
+    elif pin.deployment != began_on:
+        words += f", and goes on with {pin.deployment}"
+    yield Cause(kind="deployment", text=words, turn=turn.id)
 
 
 def what_it_used(turn: Turn) -> Iterator[Cause]:

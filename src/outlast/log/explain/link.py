@@ -32,6 +32,7 @@ CauseKind = Literal[
     "permit",
     "key",
     "code",
+    "deployment",
     "queue",
     "message",
     "failure",

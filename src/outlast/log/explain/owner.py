@@ -9,7 +9,7 @@ from outlast.core.instant import date_of
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause
 from outlast.log.explain.obstacle import naming
-from outlast.store import LaneInfo, WorkerInfo
+from outlast.store import ANYONE, LaneInfo, Pin, WorkerInfo
 
 
 def who_carries(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
@@ -80,6 +80,10 @@ def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
     fit = [worker for worker in evidence.workers if serves(worker, info)]
     if not fit:
         return f"none of the {len(evidence.workers)} there are serves it"
+    if evidence.deployments:
+        fit = [worker for worker in fit if is_allowed(worker, info, evidence)]
+        if not fit:
+            return of_no_deployment(info, evidence)
     staying = [worker for worker in fit if not worker.draining]
     if not staying:
         return "all that serve it are draining"
@@ -101,6 +105,41 @@ def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
         names = naming([f"{lane.session_id} {lane.lane}" for lane in at_work])
         return f"the agent {info.agent} has as many lanes at work as its limit allows, {names}"
     return f"{able[0].worker} or another will take it up at once"
+
+
+def is_allowed(worker: WorkerInfo, info: LaneInfo, evidence: ExplainEvidence) -> bool:
+    """Say whether a worker's deployment may carry a lane, as the store's `claim` decides it."""
+    pin = evidence.pins.get(info.lane)
+    if pin and pin.deployment in (worker.deployment, ANYONE):
+        return True
+    if worker.deployment != current_of(info.agent, evidence):
+        return False
+    return pin is None or not (pin.stays or is_tended(pin, info, evidence))
+
+
+def is_tended(pin: Pin, info: LaneInfo, evidence: ExplainEvidence) -> bool:
+    """Say whether a deployment has a worker that claims lanes of an agent."""
+    ours = (worker for worker in evidence.workers if worker.deployment == pin.deployment)
+    return any(info.agent in worker.agents and not worker.draining for worker in ours)
+
+
+def current_of(agent: str, evidence: ExplainEvidence) -> str:
+    return next((each.name for each in evidence.deployments if agent in each.current), "")
+
+
+def of_no_deployment(info: LaneInfo, evidence: ExplainEvidence) -> str:
+    """Say of which deployment a worker is missing."""
+    pin = evidence.pins.get(info.lane)
+    if pin and pin.stays:
+        return (
+            f"it stays with the deployment {pin.deployment}, of which none is there: start one,"
+            f" or move it: outlast deployments retire {pin.deployment} --to OTHER"
+        )
+    name = current_of(info.agent, evidence)
+    return (
+        f"those there are belong to other deployments than {name}, the current one: start one of"
+        " it, or make another one current: outlast deployments promote OTHER"
+    )
 
 
 def leaves(worker: WorkerInfo, evidence: ExplainEvidence) -> bool:

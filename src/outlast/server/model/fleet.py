@@ -39,6 +39,7 @@ A_WORKER = {
     "evidence": ["lock_file", "port_refused"],
     "liveness_address": "10.0.0.5:7070",
     "counters": {"commits": 1832},
+    "deployment": "2026-11-17.3",
 }
 
 
@@ -57,6 +58,21 @@ A_PROVIDER = {
     "blocked": False,
     "next_try_at": INSTANT,
     "waiting": 48,
+    "deployment": "2026-11-17.3",
+}
+
+
+A_DEPLOYMENT = {
+    "name": "2026-11-17.3",
+    "agents": ["support"],
+    "current": ["support"],
+    "began_at": INSTANT,
+    "workers": 4,
+    "turns": 201,
+    "runs": 0,
+    "sessions": 0,
+    "oldest_at": INSTANT,
+    "can_be_retired": False,
 }
 
 
@@ -112,6 +128,7 @@ class WorkerOut(Out):
     )
     liveness_address: str = Field(description="Where it answers observers; empty if it does not.")
     counters: dict[str, Any] = Field(description="What it has counted since it began.")
+    deployment: str = Field(description="The version of its code; empty if that has no name.")
 
 
 class WorkersOut(Out):
@@ -140,6 +157,7 @@ class ProviderOut(Out):
     blocked: bool = Field(description="Whether it has to be mended: time alone will not do it.")
     next_try_at: Instant
     waiting: int = Field(description="How many lanes stand in line.")
+    deployment: str = Field(description="The one whose workers ask it; empty if that has no name.")
 
 
 class ProvidersOut(Out):
@@ -164,6 +182,47 @@ class TriedOut(Out):
     model_config = example({"tried": 1})
 
     tried: int
+
+
+class DeploymentOut(Out):
+    """A named version of the code that workers run."""
+
+    model_config = example(A_DEPLOYMENT)
+
+    name: str
+    agents: list[str] = Field(description="Those that its workers serve.")
+    current: list[str] = Field(description="Those of which it takes up what is pinned to none.")
+    began_at: Instant
+    workers: int = Field(description="How many are alive and do not drain.")
+    turns: int = Field(description="How many open turns are pinned to it.")
+    runs: int = Field(description="How many of these are runs of workflows.")
+    sessions: int = Field(description="How many lanes stay with it for good.")
+    oldest_at: Instant | None = Field(description="Since when the first of its turns is pinned.")
+    can_be_retired: bool = Field(description="Whether nothing is left on it.")
+
+
+class DeploymentsOut(Out):
+    """The deployments that workers have named, the current one first."""
+
+    model_config = example({"deployments": [A_DEPLOYMENT]})
+
+    deployments: list[DeploymentOut]
+
+
+class RetireIn(In):
+    """Where to move what is pinned to a deployment."""
+
+    model_config = example({"to": "2026-11-17.4"})
+
+    to: Id = Field(description="Another deployment.")
+
+
+class RetiredOut(Out):
+    """How many lanes were moved."""
+
+    model_config = example({"moved": 14})
+
+    moved: int
 
 
 class Health(Out):

@@ -4,7 +4,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from outlast.core.instant import rfc3339
 from outlast.core.lane import Status
@@ -14,10 +14,14 @@ from outlast.server.body import JsonRoute
 from outlast.server.dependency import Insider, Reader, Served, answers
 from outlast.server.error import invalid_cursor
 from outlast.server.model.fleet import (
+    DeploymentOut,
+    DeploymentsOut,
     LaneOut,
     LanePage,
     ProviderOut,
     ProvidersOut,
+    RetiredOut,
+    RetireIn,
     TriedOut,
     TryProvidersIn,
     WorkerOut,
@@ -28,7 +32,9 @@ from outlast.server.model.shape import Id, rfc3339_or_none
 from outlast.server.principal import INTERNALS
 from outlast.server.route.session import Limit
 from outlast.session.provider import ProviderOutage
-from outlast.store import LaneInfo, WorkerInfo
+from outlast.store import DeploymentInfo, LaneInfo, WorkerInfo
+
+DeploymentName = Annotated[Id, Path(description="The name that its workers have.")]
 
 router = APIRouter(tags=["fleet"], route_class=JsonRoute)
 
@@ -119,6 +125,43 @@ def worker_out(info: WorkerInfo) -> WorkerOut:
         evidence=list(info.evidence),
         liveness_address=info.liveness_address,
         counters=counters_of(info),
+        deployment=info.deployment,
+    )
+
+
+@router.get("/deployments", responses=answers())
+async def list_deployments(caller: Insider, backend: Served) -> DeploymentsOut:
+    """List the deployments that workers have named, the current one first."""
+    found = await backend.app.deployments.list()
+    return DeploymentsOut(deployments=[deployment_out(each) for each in found])
+
+
+@router.post("/deployments/{name}/promote", status_code=204, responses=answers(400, 404))
+async def promote_deployment(caller: Insider, backend: Served, name: DeploymentName) -> None:
+    """Make a deployment the current one of its agents: a rollback, or the end of one."""
+    await backend.app.deployments.promote(name)
+
+
+@router.post("/deployments/{name}/retire", responses=answers(400, 404, body=True))
+async def retire_deployment(
+    caller: Insider, backend: Served, name: DeploymentName, body: RetireIn
+) -> RetiredOut:
+    """Move all that is pinned to a deployment to another one."""
+    return RetiredOut(moved=await backend.app.deployments.retire(name, to=body.to))
+
+
+def deployment_out(info: DeploymentInfo) -> DeploymentOut:
+    return DeploymentOut(
+        name=info.name,
+        agents=list(info.agents),
+        current=list(info.current),
+        began_at=rfc3339(info.began_at),
+        workers=info.workers,
+        turns=info.turns,
+        runs=info.runs,
+        sessions=info.sessions,
+        oldest_at=rfc3339_or_none(info.oldest_at),
+        can_be_retired=info.can_be_retired,
     )
 
 
@@ -154,4 +197,5 @@ def provider_out(outage: ProviderOutage) -> ProviderOut:
         blocked=outage.blocked,
         next_try_at=rfc3339(outage.next_try_at),
         waiting=outage.waiting,
+        deployment=outage.deployment,
     )

@@ -66,6 +66,7 @@ class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     outbox: Sequence[NewOutboxCursor] | UnsetType = UNSET
     parent: str | UnsetType = UNSET
     tags: Mapping[str, str] | UnsetType = UNSET
+    deployment: str | UnsetType = UNSET
 
 
 class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
@@ -125,6 +126,8 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
             wanted.parent = admission.parent
         if admission.tags:
             wanted.tags = admission.tags
+        if admission.deployment:
+            wanted.deployment = admission.deployment
         if self._packed.blobs:
             wanted.blobs = add_blobs(self._packed, self._packer, buffer)
         return wanted

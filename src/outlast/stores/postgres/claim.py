@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from outlast.store import Claim
 from outlast.store.clock import MeasuredStoreClock
+from outlast.store.pin import NO_PIN, Pin
 from outlast.stores.postgres.liveness import LivenessObserver
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.statement import Query, Statement
@@ -83,8 +84,14 @@ class ClaimItem:
 
 
 def claim_of(row: tuple[Any, ...], given: ClaimAnswer) -> Claim:
-    *known, evidence, permits = row
-    return replace(Claim(*known), permits=tuple(permits), epoch=given.epoch, evidence=evidence)
+    *known, evidence, permits, pinned = row
+    return replace(
+        Claim(*known),
+        permits=tuple(permits),
+        epoch=given.epoch,
+        evidence=evidence,
+        pin=Pin(*pinned) if pinned else NO_PIN,
+    )
 
 
 def to_like(pattern: str) -> str:

@@ -21,6 +21,7 @@ from outlast.core.record import FORMAT, DeliverySettled
 from outlast.core.usage import UsageChange
 from outlast.errors import NotEncodable
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
+from outlast.store.pin import Pin
 from outlast.stores.postgres.admission import AdmissionItem, AdmissionJson
 from outlast.stores.postgres.notify import Notifier
 from outlast.stores.postgres.row import (
@@ -190,6 +191,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     blobs: list[BlobPart] | UnsetType = UNSET
     sends: list[AdmissionJson] | UnsetType = UNSET
     used: Sequence[UsageChange] | UnsetType = UNSET
+    pin: Pin | UnsetType = UNSET
 
     @property
     def has_permits(self) -> bool:
@@ -301,6 +303,8 @@ class CommitItem(WriteItem[Committed | Refused]):
         if commit.effects:
             last = {(effect.scope, effect.key): effect for effect in commit.effects}
             wanted.effects, wanted.more = list(last.values()), True
+        if commit.pin:
+            wanted.pin, wanted.more = commit.pin, True
         if commit.snapshot:
             wanted.snapshot, wanted.more = self._fold(commit.snapshot, buffer), True
         if commit.slices:

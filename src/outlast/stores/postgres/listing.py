@@ -18,6 +18,7 @@ from outlast.store import (
     SessionInfo,
     StoreCounts,
 )
+from outlast.store.pin import Pin
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.claim import to_json
 from outlast.stores.postgres.pipeline import Row
@@ -68,6 +69,10 @@ class PostgresListing:
         if failed is not None:
             name = "failed_sessions"
         return [describe_session(row) for row in await self._access.ask(name, filters)]
+
+    async def pins(self, session_id: str) -> Mapping[str, Pin]:
+        rows = await self._access.ask("pins_of_session", {"session_id": session_id})
+        return {lane: Pin(deployment, stays) for lane, deployment, stays in rows}
 
     async def lanes(
         self,

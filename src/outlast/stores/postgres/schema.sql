@@ -5,8 +5,8 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- Everything here can be rebuilt from the log, except the owners of lanes, the positions
--- of outbox cursors, documents, and the names and the usage of what was erased.
+-- Everything here can be rebuilt from the log, except the owners of lanes, deployments and pins, the
+-- positions of outbox cursors, documents, and the names and the usage of what was erased.
 --
 -- `outlast.` stands for the schema's name in the URL. The tenant is in every key, so that a database
 -- that has become too small can be split by it; ids come first in their keys, so that they are found
@@ -445,8 +445,33 @@ CREATE TABLE outlast.workers (
     -- How many lanes of an agent may be at work at once, by agent.
     at_once jsonb NOT NULL DEFAULT '{}',
     -- It takes only lanes for which something has arrived since then; 0: whatever is ready.
-    arrived_since bigint NOT NULL DEFAULT 0
+    arrived_since bigint NOT NULL DEFAULT 0,
+    -- The named version of the code that it runs, if that has a name.
+    deployment text COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
+
+-- The named versions of users' code. `current_since` orders them: the current one of an agent is the
+-- last one that serves it.
+CREATE TABLE outlast.deployments (
+    name text COLLATE "C" NOT NULL PRIMARY KEY,
+    agents jsonb NOT NULL,
+    began_at bigint NOT NULL,
+    current_since bigint NOT NULL
+);
+
+-- The lanes that are pinned to a deployment, `*` being every one, and since when. One that `stays`
+-- waits for its workers.
+CREATE TABLE outlast.pins (
+    tenant text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    deployment text COLLATE "C" NOT NULL,
+    stays boolean NOT NULL DEFAULT false,
+    at bigint NOT NULL,
+    PRIMARY KEY (tenant, sid, lane)
+) WITH (fillfactor = 70);
+
+CREATE INDEX pins_of_deployment ON outlast.pins (deployment);
 
 CREATE SEQUENCE outlast.signs AS integer CYCLE;
 

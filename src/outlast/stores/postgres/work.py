@@ -19,7 +19,7 @@ from outlast.core.instant import date_of, date_or_none, milliseconds_at
 from outlast.core.record import FORMAT
 from outlast.errors import StoreUnavailable
 from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, Unfinished, WorkerInfo
-from outlast.store.work import MOST_COUNTED, PAUSES
+from outlast.store.work import MOST_COUNTED, PAUSES, DeploymentInfo
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.claim import ClaimItem, to_json, to_like
@@ -142,6 +142,10 @@ class PostgresWork:
             if sign is not None:
                 await asyncio.to_thread(held.show)
             row = evidence.row(parts.heartbeat.descriptor)
+            if worker.deployment:
+                named = {"deployment": worker.deployment, "agents": to_json(list(worker.agents))}
+                statement = self._queries["add_deployment"].bind(named)
+                await parts.writer.submit(SingleStatement(statement))
             await parts.writer.submit(self._enlist(worker, lease, sign, row))
         except BaseException:
             await held.let_go()
@@ -174,6 +178,7 @@ class PostgresWork:
             "counters": info.counters,
             "lease": length,
             "arrived_since": milliseconds_at(info.arrived_since) if info.arrived_since else 0,
+            "deployment": info.deployment,
         }
         return SingleStatement(self._queries["enlist"].bind(params))
 
@@ -181,6 +186,23 @@ class PostgresWork:
         statement = self._queries["drain"].bind({"worker": worker})
         item = SingleStatement(statement, {"": True})
         return bool(await self._access.parts().writer.submit(item))
+
+    async def deployments(self) -> Sequence[DeploymentInfo]:
+        rows = await self._access.ask("current_deployments", {})
+        current = {str(agent): str(name) for agent, name in rows}
+        found = await self._access.ask("deployments", {})
+        return [describe_deployment(row, current) for row in found]
+
+    async def promote(self, deployment: str) -> bool:
+        statement = self._queries["promote"].bind({"name": deployment})
+        item = SingleStatement(statement, {"": True})
+        return bool(await self._access.parts().writer.submit(item))
+
+    async def retire(self, deployment: str, to: str) -> int | None:
+        statement = self._queries["retire"].bind({"name": deployment, "to": to})
+        item = SingleStatement(statement, {"": True})
+        [(moved,)] = await self._access.parts().writer.submit(item)
+        return moved if moved is None else int(moved)
 
     async def find_dead(self) -> Mapping[str, TakeoverEvidence]:
         """Ask the database unless it was asked lately; lock files cost nothing to look at."""
@@ -246,7 +268,7 @@ class SingleStatement:
 
 WORKER = (
     "worker host pid started_at version concurrency agents lanes at_once counters seen_at"
-    " lease_until held draining arrived_since"
+    " lease_until held draining arrived_since deployment"
 ).split()
 
 
@@ -257,3 +279,20 @@ def describe_worker(row: Sequence[Any]) -> WorkerInfo:
     at_once = _decode_numbers(fields["at_once"])
     since = date_or_none(fields["arrived_since"])
     return WorkerInfo(**{**fields, **named, **instants, "at_once": at_once, "arrived_since": since})
+
+
+def describe_deployment(row: Sequence[Any], current: Mapping[str, str]) -> DeploymentInfo:
+    name, agents, began_at, workers, pins = row
+    served = _decode_names(agents)
+    turns, runs, sessions, oldest_at = msgspec.json.decode(pins)
+    return DeploymentInfo(
+        name=name,
+        agents=served,
+        current=tuple(agent for agent in served if current.get(agent) == name),
+        began_at=date_of(began_at),
+        workers=workers,
+        turns=turns,
+        runs=runs,
+        sessions=sessions,
+        oldest_at=date_or_none(oldest_at),
+    )

@@ -311,7 +311,13 @@ def add_lane(db: Database, admission: Admission, target: ArrivalTarget) -> int:
         },
     )
     assert row is not None
-    return int(row[0])
+    lid, now = int(row[0]), db.clock.now()
+    if admission.deployment:
+        named = {"deployment": admission.deployment, "stays": 0}
+        db.run("pin", {"lid": lid, **named, "now": now})
+    elif not admission.new:
+        db.run("pin_with_session", {"lid": lid, "sid": target.sid, "now": now})
+    return lid
 
 
 def deliver(db: Database, admission: Admission, key: int, position: int) -> None:

@@ -14,6 +14,7 @@ from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, en
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.core.usage import day_of
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
+from outlast.store.pin import Pin
 from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.admission import (
     CHANGES_SLICES,
@@ -129,12 +130,22 @@ def write_side_tables(db: Database, commit: Commit, lane: LaneRow, at: int) -> N
         db.run("change_slices", {"sid": lane.sid, "offset": changed})
     if commit.effects:
         put_effects(db, commit.effects, tenant_of(db, lane.sid))
+    if commit.pin:
+        put_pin(db, commit.pin, lane.lid)
     if commit.frees:
         free_permits(db, lane.lid, commit.frees)
     if commit.snapshot:
         db.run("put_snapshot", {"lid": lane.lid, **stored(db, commit.snapshot)})
     if commit.slices:
         db.run("put_slices", {"sid": lane.sid, **stored(db, commit.slices)})
+
+
+def put_pin(db: Database, pin: Pin, lid: int) -> None:
+    if pin.deployment:
+        named = {"deployment": pin.deployment, "stays": int(pin.stays)}
+        db.run("pin", {"lid": lid, **named, "now": db.clock.now()})
+    else:
+        db.run("unpin", {"lid": lid})
 
 
 def unseen(db: Database, wanted: Commit, lane: LaneRow) -> tuple[Entry, ...]:

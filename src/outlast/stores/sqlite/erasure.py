@@ -31,6 +31,7 @@ PARTS = (
     "mark_orphans",
     "keep_usage",
     "erase_usage",
+    "erase_pins",
     "erase_lanes",
     "erase_session",
 )

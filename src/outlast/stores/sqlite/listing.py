@@ -24,6 +24,8 @@ from outlast.store import (
     WorkerInfo,
 )
 from outlast.store.listing import MOST_LANES_LISTED
+from outlast.store.pin import Pin
+from outlast.store.work import DeploymentInfo
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import (
     OFFSETS,
@@ -72,6 +74,12 @@ class SqliteListing:
             **failure_filters(failed),
         }
         return await self._access.read(lambda db: sessions(db, filters))
+
+    async def pins(self, session_id: str) -> Mapping[str, Pin]:
+        rows = await self._access.read(
+            lambda db: db.all("pins_of_session", {"session_id": session_id})
+        )
+        return {lane: Pin(deployment, bool(stays)) for lane, deployment, stays in rows}
 
     async def lanes(
         self,
@@ -385,6 +393,7 @@ def workers(db: Database) -> list[WorkerInfo]:
             held=held,
             draining=bool(draining),
             arrived_since=date_or_none(arrived_since),
+            deployment=deployment,
         )
         for (
             worker,
@@ -402,6 +411,7 @@ def workers(db: Database) -> list[WorkerInfo]:
             held,
             draining,
             arrived_since,
+            deployment,
         ) in rows
     ]
 
@@ -409,6 +419,36 @@ def workers(db: Database) -> list[WorkerInfo]:
 def in_order(column: str) -> dict[str, str]:
     """Return tags that a row holds as JSON, by name."""
     return dict(sorted(msgspec.json.decode(column, type=dict[str, str]).items()))
+
+
+def deployments(db: Database) -> list[DeploymentInfo]:
+    current = {agent: name for agent, name, _ in db.all("current_deployments", {})}
+    return [
+        describe_deployment(name, names_of(agents), began_at, workers, pins, current)
+        for name, agents, began_at, workers, pins in db.all("deployments", {"now": db.clock.now()})
+    ]
+
+
+def describe_deployment(
+    name: str,
+    agents: tuple[str, ...],
+    began_at: int,
+    workers: int,
+    pins: str,
+    current: Mapping[str, str],
+) -> DeploymentInfo:
+    turns, runs, sessions, oldest_at = msgspec.json.decode(pins)
+    return DeploymentInfo(
+        name=name,
+        agents=agents,
+        current=tuple(agent for agent in agents if current.get(agent) == name),
+        began_at=date_of(began_at),
+        workers=workers,
+        turns=turns or 0,
+        runs=runs or 0,
+        sessions=sessions or 0,
+        oldest_at=date_or_none(oldest_at),
+    )
 
 
 def names_of(column: str) -> tuple[str, ...]:

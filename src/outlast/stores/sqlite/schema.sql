@@ -3,8 +3,8 @@
 --   a session has lanes, and one log that they share
 --   a lane has deliveries, requests to humans, and a snapshot of its fold
 --
--- Everything here can be rebuilt from the log, except the owners of lanes, the positions of outbox
--- cursors, documents, and the names and the usage of what was erased.
+-- Everything here can be rebuilt from the log, except the owners of lanes, deployments and pins, the
+-- positions of outbox cursors, documents, and the names and the usage of what was erased.
 --
 -- Every name begins with outlast_, so that an application may keep its own tables in the same file.
 -- Keys that join tables are integers: ids are stored once. Tables have a rowid: with WITHOUT ROWID
@@ -288,8 +288,30 @@ CREATE TABLE outlast_workers (
     -- How many lanes of an agent may be at work at once, by agent, as JSON.
     at_once TEXT NOT NULL DEFAULT '{}',
     -- It takes only lanes for which something has arrived since then; 0: whatever is ready.
-    arrived_since INTEGER NOT NULL DEFAULT 0
+    arrived_since INTEGER NOT NULL DEFAULT 0,
+    -- The named version of the code that it runs, if that has a name.
+    deployment TEXT NOT NULL DEFAULT ''
 ) STRICT;
+
+-- The named versions of users' code. `current_since` orders them: the current one of an agent is the
+-- last one that serves it, `agents` being a JSON list.
+CREATE TABLE outlast_deployments (
+    name TEXT NOT NULL PRIMARY KEY,
+    agents TEXT NOT NULL,
+    began_at INTEGER NOT NULL,
+    current_since INTEGER NOT NULL
+) STRICT;
+
+-- The lanes that are pinned to a deployment, `*` being every one, and since when. One that `stays`
+-- waits for its workers.
+CREATE TABLE outlast_pins (
+    lid INTEGER PRIMARY KEY,
+    deployment TEXT NOT NULL,
+    stays INTEGER NOT NULL DEFAULT 0 CHECK (stays IN (0, 1)),
+    at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX outlast_pins_of_deployment ON outlast_pins (deployment);
 
 -- What model calls have used, by session and by what it is asked for; in the session with the number
 -- 0 what those used that were erased. `day` counts days since 1970, in UTC.

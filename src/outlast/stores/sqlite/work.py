@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from outlast.core.instant import milliseconds_at
 from outlast.core.record import FORMAT
 from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, Unfinished, WorkerInfo
-from outlast.store.work import MOST_COUNTED
+from outlast.store.pin import NO_PIN, Pin
+from outlast.store.work import MOST_COUNTED, DeploymentInfo
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.lock_file import LockFile, machine
 from outlast.stores.sqlite import listing
@@ -42,6 +43,8 @@ def write_claim(
     most: Mapping[str, int],
 ) -> list[Claim]:
     """Give lanes to the worker, fairly among tenants; those ready for longest first."""
+    since, deployment, is_pinned = db.one("claimer", {"worker": worker}) or (0, "", 0)
+    others, served = pins_for(db, deployment) if is_pinned else (None, None)
     rows = db.all(
         "claim",
         {
@@ -53,11 +56,22 @@ def write_claim(
             "most": to_json(dict(most)),
             "version": version,
             "now": db.clock.now(),
-            "arrived_since": (db.one("arrived_since", {"worker": worker}) or (0,))[0],
+            "arrived_since": since,
+            "deployment": deployment,
+            "others": others,
+            "served": served,
         },
     )
     rows.sort(key=lambda row: row[-2:])
     return [claim_of(row) for row in rows]
+
+
+def pins_for(db: Database, deployment: str) -> tuple[str, str]:
+    """Return the agents of which another deployment is current, and who serves which, as JSON."""
+    current = db.all("current_deployments", {})
+    others = [agent for agent, name, _ in current if name != deployment]
+    served = [name for (name,) in db.all("served", {"now": db.clock.now()})]
+    return to_json(others), to_json(served)
 
 
 def read_unfinished(
@@ -81,14 +95,25 @@ def read_unfinished(
 
 
 def claim_of(row: Row) -> Claim:
-    *known, evidence, permits, _, _ = row
+    *known, evidence, permits, pinned, _, _ = row
     calls = tuple(msgspec.json.decode(permits))
-    return replace(Claim(*known), permits=calls, evidence=evidence)
+    pin = pin_of(*msgspec.json.decode(pinned)) if pinned else NO_PIN
+    return replace(Claim(*known), permits=calls, evidence=evidence, pin=pin)
+
+
+def pin_of(deployment: str, stays: int) -> Pin:
+    return Pin(deployment, bool(stays))
 
 
 def to_glob(pattern: str) -> str:
     """Return a pattern in which only `*` is special, as SQLite's GLOB takes it."""
     return "".join(f"[{char}]" if char in "?[" else char for char in pattern)
+
+
+def make_current(db: Database, deployment: str) -> bool:
+    is_there = db.one("promote", {"name": deployment, "now": db.clock.now()}) is not None
+    db.tell("", arrived=True)
+    return is_there
 
 
 LONG_GONE = 24 * 3_600_000
@@ -151,6 +176,31 @@ class LaneWork:
 
         (is_there,) = await self._access.write(ask)
         return bool(is_there)
+
+    async def deployments(self) -> Sequence[DeploymentInfo]:
+        return await self._access.read(listing.deployments)
+
+    async def promote(self, deployment: str) -> bool:
+        def change(db: Database) -> bool:
+            return make_current(db, deployment)
+
+        (is_there,) = await self._access.write(change)
+        return bool(is_there)
+
+    async def retire(self, deployment: str, to: str) -> int | None:
+        def move(db: Database) -> int | None:
+            names = [each.name for each in listing.deployments(db)]
+            if not {deployment, to} <= {*names}:
+                return None
+            was_current = {n for _, n, _ in db.all("current_deployments", {})}
+            db.run("demote", {"name": deployment})
+            if deployment in was_current:
+                make_current(db, to)
+            db.tell("", arrived=True)
+            return db.run("move_pins", {"name": deployment, "to": to})
+
+        (moved,) = await self._access.write(move)
+        return moved if moved is None else int(moved)
 
     async def _bury(self, dead: Deaths) -> Deaths:
         """Strike dead workers and free their lanes; return those that were still registered."""
@@ -253,5 +303,9 @@ def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
             "at_once": to_json(info.at_once),
             "counters": info.counters,
             "arrived_since": milliseconds_at(info.arrived_since) if info.arrived_since else 0,
+            "deployment": info.deployment,
         },
     )
+    if info.deployment:
+        named = {"deployment": info.deployment, "agents": to_json(info.agents)}
+        db.run("add_deployment", {**named, "now": db.clock.now()})

@@ -13,8 +13,9 @@ process completes `VolatileStoreContract` instead. Needs pytest and pytest-async
 import pytest
 
 TOPICS = (
-    "admission builder commit commit_index dead_worker document durability erasure failure "
-    "flow_control listing outbox ownership reading request send tag transaction usage wake_up"
+    "admission builder commit commit_index dead_worker deployment document durability erasure "
+    "failure flow_control listing outbox ownership reading request send tag transaction usage"
+    " wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
@@ -22,6 +23,7 @@ from outlast.testing.contract.admission import AdmissionContract  # noqa: E402
 from outlast.testing.contract.commit import CommitContract  # noqa: E402
 from outlast.testing.contract.commit_index import CommitIndexContract  # noqa: E402
 from outlast.testing.contract.dead_worker import DeadWorkerContract  # noqa: E402
+from outlast.testing.contract.deployment import DeploymentContract  # noqa: E402
 from outlast.testing.contract.document import DocumentContract  # noqa: E402
 from outlast.testing.contract.durability import DurabilityContract, LifeContract  # noqa: E402
 from outlast.testing.contract.erasure import ErasureContract  # noqa: E402
@@ -46,6 +48,7 @@ class VolatileStoreContract(
     RequestContract,
     OwnershipContract,
     DeadWorkerContract,
+    DeploymentContract,
     CommitContract,
     CommitIndexContract,
     FlowControlContract,

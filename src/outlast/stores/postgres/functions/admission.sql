@@ -166,6 +166,17 @@ BEGIN
            version = greatest(n.version, excluded.version),
            queued = n.queued + excluded.queued,
            size = n.size + excluded.size;
+    IF wanted ? 'deployment' THEN
+        INSERT INTO outlast.pins (tenant, sid, lane, deployment, at)
+        VALUES (w.tenant, s.sid, w.lane, wanted->>'deployment', now);
+    ELSIF l.queued IS NULL AND w.new IS NOT TRUE THEN
+        -- A new lane of a session that stays with a deployment stays with it too.
+        INSERT INTO outlast.pins (tenant, sid, lane, deployment, stays, at)
+        SELECT w.tenant, s.sid, w.lane, p.deployment, true, now
+          FROM outlast.pins AS p
+         WHERE p.tenant = s.tenant AND p.sid = s.sid AND p.stays
+         LIMIT 1;
+    END IF;
     INSERT INTO outlast.log (tenant, sid, first_offset, count, lane, at, marks, data)
     VALUES (w.tenant, s.sid, arrived - w.count + 1, w.count, w.lane, w.at, w.marks,
             substr(data, w.start + 1, w.size));

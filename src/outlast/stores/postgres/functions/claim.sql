@@ -9,7 +9,7 @@
 -- than one with a hundred.
 --
 -- The answer is {"claims": [[session, tenant, lane, agent, fence, number, last arrival, deaths,
--- size of the session, how its owner before lost it, calls with permits]], "now": what time it is,
+-- size of the session, how its owner before lost it, calls with permits, its pin]], "now": what time it is,
 -- "next": the first instant at which another lane can be claimed, or null, "epoch": see clock.sql}.
 CREATE OR REPLACE FUNCTION outlast.claim(
     claimer text, most integer, held jsonb, served jsonb, readable integer, names jsonb,
@@ -41,9 +41,29 @@ DECLARE
                        FROM outlast.workers AS w
                       WHERE w.worker = claimer
                         AND (w.lease_until > now OR up < w.lease));
+    -- Where there are deployments: the claimer's, the agents of which another one is the current one,
+    -- and which deployments have workers that claim, and of which agents.
+    are_named boolean := EXISTS (SELECT 1 FROM outlast.deployments);
+    mine text;
+    others text[];
+    tended text[];
     claims jsonb;
 BEGIN
     PERFORM outlast.note_server_start();
+    IF are_named THEN
+        mine := coalesce((SELECT w.deployment FROM outlast.workers AS w WHERE w.worker = claimer), '');
+        others := ARRAY(SELECT a.name
+                          FROM (SELECT DISTINCT ON (c.name) c.name, d.name AS current
+                                  FROM outlast.deployments AS d
+                                 CROSS JOIN LATERAL jsonb_array_elements_text(d.agents) AS c (name)
+                                 ORDER BY c.name, d.current_since DESC, d.name DESC) AS a
+                         WHERE a.current <> mine);
+        tended := ARRAY(SELECT w.deployment || ' ' || c.name
+                          FROM outlast.workers AS w
+                         CROSS JOIN LATERAL jsonb_array_elements_text(w.agents) AS c (name)
+                         WHERE w.deployment <> '' AND NOT w.draining
+                           AND (w.lease_until > now OR up < w.lease));
+    END IF;
     IF most > 0 AND since IS NOT NULL THEN
         IF most_of_agent <> '{}' THEN
             -- The lanes at work, counted below, must not change before this claim ends.
@@ -99,6 +119,16 @@ BEGIN
                    AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
                    AND l.version <= readable
+                   AND (NOT are_named
+                        OR EXISTS (SELECT 1
+                                     FROM outlast.pins AS p
+                                    WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+                                      AND p.deployment IN (mine, '*'))
+                        OR (l.agent <> ALL (others)
+                            AND NOT EXISTS (SELECT 1
+                                              FROM outlast.pins AS p
+                                             WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+                                               AND (p.stays OR p.deployment || ' ' || l.agent = ANY (tended)))))
                    AND (since = 0
                         OR (SELECT g.at
                               FROM outlast.log AS g
@@ -121,6 +151,16 @@ BEGIN
                    AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                    AND (names IS NULL OR l.lane LIKE ANY (patterns))
                    AND l.version <= readable
+                   AND (NOT are_named
+                        OR EXISTS (SELECT 1
+                                     FROM outlast.pins AS p
+                                    WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+                                      AND p.deployment IN (mine, '*'))
+                        OR (l.agent <> ALL (others)
+                            AND NOT EXISTS (SELECT 1
+                                              FROM outlast.pins AS p
+                                             WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+                                               AND (p.stays OR p.deployment || ' ' || l.agent = ANY (tended)))))
                    AND (since = 0
                         OR (SELECT g.at
                               FROM outlast.log AS g
@@ -163,6 +203,16 @@ BEGIN
                               AND l.agent NOT IN (SELECT f.name FROM full_agents AS f)
                               AND (names IS NULL OR l.lane LIKE ANY (patterns))
                               AND l.version <= readable
+                              AND (NOT are_named
+                                   OR EXISTS (SELECT 1
+                                                FROM outlast.pins AS p
+                                               WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+                                                 AND p.deployment IN (mine, '*'))
+                                   OR (l.agent <> ALL (others)
+                                       AND NOT EXISTS (SELECT 1
+                                                         FROM outlast.pins AS p
+                                                        WHERE p.tenant = l.tenant AND p.sid = l.sid AND p.lane = l.lane
+                                                          AND (p.stays OR p.deployment || ' ' || l.agent = ANY (tended)))))
                               AND (since = 0
                                    OR (SELECT g.at
                                          FROM outlast.log AS g
@@ -251,6 +301,9 @@ BEGIN
                        c.evidence,
                        (SELECT coalesce(jsonb_agg(DISTINCT p.call_id), '[]')
                           FROM outlast.permits AS p
+                         WHERE p.tenant = c.tenant AND p.sid = c.sid AND p.lane = c.lane),
+                       (SELECT jsonb_build_array(p.deployment, p.stays)
+                          FROM outlast.pins AS p
                          WHERE p.tenant = c.tenant AND p.sid = c.sid AND p.lane = c.lane)
                    )
                    ORDER BY c.class, c.place, c.ready_at, c.lid
@@ -306,5 +359,34 @@ BEGIN
                                END
      WHERE l.worker = gone;
     RETURN true;
+END
+$$;
+
+-- Pin to another deployment all that is pinned to one, which is current no longer; where it was, the
+-- other one is. Returns how many lanes were moved; NULL if one of them is not known.
+CREATE OR REPLACE FUNCTION outlast.retire(old text, heir text) RETURNS bigint
+    LANGUAGE plpgsql
+AS $$
+DECLARE
+    was_current boolean;
+    moved bigint;
+BEGIN
+    IF (SELECT count(*) FROM outlast.deployments WHERE name IN (old, heir)) < 2 THEN
+        RETURN NULL;
+    END IF;
+    was_current := old IN (SELECT DISTINCT ON (a.name) d.name
+                             FROM outlast.deployments AS d
+                            CROSS JOIN LATERAL jsonb_array_elements_text(d.agents) AS a (name)
+                            ORDER BY a.name, d.current_since DESC, d.name DESC);
+    UPDATE outlast.deployments SET current_since = 0 WHERE name = old;
+    IF was_current THEN
+        UPDATE outlast.deployments
+           SET current_since = greatest(outlast.now_ms(),
+                                        (SELECT max(current_since) + 1 FROM outlast.deployments))
+         WHERE name = heir;
+    END IF;
+    UPDATE outlast.pins SET deployment = heir WHERE deployment = old;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
 END
 $$;

@@ -314,6 +314,9 @@ BEGIN
     IF written @? '$[*].effects' THEN
         PERFORM outlast.put_effects(written);
     END IF;
+    IF written @? '$[*].pin' THEN
+        PERFORM outlast.pin(written, now);
+    END IF;
     IF written @? '$[*].snapshot' THEN
         INSERT INTO outlast.snapshots (tenant, sid, lane, last_offset, fold, data)
         SELECT w.tenant, w.sid, w.lane, n.last_offset, n.fold, substr(data, n.start + 1, n.size)
@@ -365,6 +368,25 @@ BEGIN
     FOR entry IN SELECT e FROM jsonb_array_elements(written) AS e WHERE e ? 'sends' LOOP
         PERFORM outlast.send(entry->'sends', data);
     END LOOP;
+END
+$$;
+
+-- Pin lanes to deployments; an empty name pins to none.
+CREATE OR REPLACE FUNCTION outlast.pin(written jsonb, now bigint) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    INSERT INTO outlast.pins AS p (tenant, sid, lane, deployment, stays, at)
+    SELECT w.tenant, w.sid, w.lane, c.deployment, c.stays, now
+      FROM jsonb_to_recordset(written) AS w (tenant text, sid bigint, lane text, pin jsonb)
+     CROSS JOIN LATERAL jsonb_to_record(w.pin) AS c (deployment text, stays boolean)
+     WHERE c.deployment <> ''
+        ON CONFLICT (tenant, sid, lane) DO UPDATE
+       SET deployment = excluded.deployment, stays = excluded.stays, at = excluded.at;
+    DELETE FROM outlast.pins AS p
+     USING jsonb_to_recordset(written) AS w (tenant text, sid bigint, lane text, pin jsonb)
+     WHERE p.tenant = ANY (ARRAY[w.tenant]) AND p.sid = w.sid AND p.lane = w.lane
+       AND w.pin->>'deployment' = '';
 END
 $$;
 

@@ -53,6 +53,7 @@ BEGIN
              GROUP BY c.lane) AS p;
     freeing := outlast.free_permits(freeing);
     PERFORM outlast.mark_orphans(session, s.tenant, s.sid);
+    DELETE FROM outlast.pins AS p WHERE p.tenant = s.tenant AND p.sid = s.sid;
     DELETE FROM outlast.lanes AS l WHERE l.tenant = s.tenant AND l.sid = s.sid;
     DELETE FROM outlast.sessions AS r WHERE r.tenant = s.tenant AND r.sid = s.sid;
     PERFORM outlast.keep_usage(s.tenant, s.sid);

@@ -26,10 +26,10 @@ SELECT pg_advisory_unlock_shared(:class, :sign);
 INSERT INTO outlast.workers
        (worker, sign, machine, lock_name, lock_device, lock_inode, liveness_address, host, pid,
         started_at, version, concurrency, agents, lanes, at_once, counters, lease, lease_until,
-        arrived_since)
+        arrived_since, deployment)
 VALUES (:worker, :sign, :machine, :lock_name, :lock_device, :lock_inode, :liveness_address, :host,
         :pid, :started_at, :version, :concurrency, :agents, :lanes, :at_once, :counters, :lease,
-        outlast.now_ms() + :lease, :arrived_since)
+        outlast.now_ms() + :lease, :arrived_since, :deployment)
     ON CONFLICT (worker) DO UPDATE
    SET sign = excluded.sign,
        machine = excluded.machine,
@@ -49,7 +49,60 @@ VALUES (:worker, :sign, :machine, :lock_name, :lock_device, :lock_inode, :livene
        draining = false,
        lease = excluded.lease,
        lease_until = excluded.lease_until,
-       arrived_since = excluded.arrived_since;
+       arrived_since = excluded.arrived_since,
+       deployment = excluded.deployment;
+
+-- name: add_deployment
+-- The first worker of a deployment makes it current. Its workers may serve some agents each.
+INSERT INTO outlast.deployments AS d (name, agents, began_at, current_since)
+VALUES (:deployment, :agents, outlast.now_ms(),
+        greatest(outlast.now_ms(), (SELECT max(current_since) + 1 FROM outlast.deployments)))
+    ON CONFLICT (name) DO UPDATE
+   SET agents = (SELECT jsonb_agg(DISTINCT value)
+                   FROM jsonb_array_elements(d.agents || excluded.agents));
+
+-- name: promote
+UPDATE outlast.deployments
+   SET current_since = greatest(outlast.now_ms(),
+                                (SELECT max(current_since) + 1 FROM outlast.deployments))
+ WHERE name = :name
+RETURNING 1;
+
+-- name: retire
+-- How many lanes were moved; NULL if one of the two is not known.
+SELECT outlast.retire(:name, :to);
+
+-- name: deployments
+SELECT d.name, d.agents::text, d.began_at,
+       (SELECT count(*)
+          FROM outlast.workers AS w
+         WHERE w.deployment = d.name AND w.lease_until > outlast.now_ms() AND NOT w.draining),
+       (SELECT jsonb_build_array(
+                   count(*) FILTER (WHERE l.turn <> ''),
+                   count(*) FILTER (WHERE l.turn <> '' AND s.mode = 'run'),
+                   count(*) FILTER (WHERE p.stays),
+                   min(p.at) FILTER (WHERE l.turn <> '')
+               )::text
+          FROM outlast.pins AS p
+          JOIN outlast.lanes AS l
+            ON l.tenant = p.tenant AND l.sid = p.sid AND l.lane = p.lane
+          JOIN outlast.sessions AS s ON s.tenant = p.tenant AND s.sid = p.sid
+         WHERE p.deployment = d.name AND s.over = '')
+  FROM outlast.deployments AS d
+ ORDER BY d.current_since DESC, d.name DESC;
+
+-- name: current_deployments
+-- Of each agent that a deployment serves: the one of those that was made current last.
+SELECT DISTINCT ON (agent.name) agent.name, d.name
+  FROM outlast.deployments AS d
+ CROSS JOIN LATERAL jsonb_array_elements_text(d.agents) AS agent (name)
+ ORDER BY agent.name, d.current_since DESC, d.name DESC;
+
+-- name: pins_of_session
+SELECT p.lane, p.deployment, p.stays
+  FROM outlast.sessions AS s
+  JOIN outlast.pins AS p ON p.tenant = s.tenant AND p.sid = s.sid
+ WHERE s.id = :session_id;
 
 -- name: find_living_worker
 -- Whether a worker of this name shows its sign of life.
@@ -92,7 +145,7 @@ SELECT outlast.remove_worker(:worker, :evidence, :first_pause, :longest_pause);
 SELECT w.worker, w.host, w.pid, w.started_at, w.version, w.concurrency, w.agents::text,
        w.lanes::text, w.at_once::text, w.counters, w.lease_until - w.lease, w.lease_until,
        (SELECT count(*) FROM outlast.lanes AS l WHERE l.worker = w.worker), w.draining,
-       w.arrived_since, w.liveness_address, w.machine, w.lock_name, w.lock_device, w.lock_inode,
+       w.arrived_since, w.deployment, w.liveness_address, w.machine, w.lock_name, w.lock_device, w.lock_inode,
        w.sign IS NOT NULL
        AND w.sign NOT IN (SELECT k.objid::bigint
                             FROM pg_locks AS k

@@ -6,7 +6,9 @@
 -- the place of a lane is how many its tenant would have at work with it. `forgotten` are lanes
 -- that this worker was given and does not know of: the answer to an earlier claim was lost.
 -- `ready_at` stays: should this worker die before its first commit, the lane is as ready as
--- it was. With `arrived_since`, lanes whose last arrival is older are not given.
+-- it was. With `arrived_since`, lanes whose last arrival is older are not given. `others` are the
+-- agents of which another deployment is the current one, NULL where there are no deployments; those
+-- in `served` have workers that claim.
 WITH RECURSIVE
     owners (name) AS (
         SELECT min(worker) FROM outlast_lanes WHERE worker IS NOT NULL
@@ -48,6 +50,17 @@ WITH RECURSIVE
                                             FROM json_each(:lanes) AS pattern
                                            WHERE lane GLOB pattern.value))
            AND version <= :version
+           AND (:others IS NULL
+                OR EXISTS (SELECT 1
+                             FROM outlast_pins AS p
+                            WHERE p.lid = outlast_lanes.lid AND p.deployment IN (:deployment, '*'))
+                OR (outlast_lanes.agent NOT IN (SELECT value FROM json_each(:others))
+                    AND NOT EXISTS (SELECT 1
+                                      FROM outlast_pins AS p
+                                     WHERE p.lid = outlast_lanes.lid
+                                       AND (p.stays
+                                            OR p.deployment || ' ' || outlast_lanes.agent
+                                               IN (SELECT value FROM json_each(:served))))))
            AND (:arrived_since = 0
                 OR (SELECT at
                       FROM outlast_log AS g
@@ -90,6 +103,17 @@ WITH RECURSIVE
                                                                       FROM json_each(:lanes) AS pattern
                                                                      WHERE lane GLOB pattern.value))
                                      AND version <= :version
+                                     AND (:others IS NULL
+                                          OR EXISTS (SELECT 1
+                                                       FROM outlast_pins AS p
+                                                      WHERE p.lid = outlast_lanes.lid AND p.deployment IN (:deployment, '*'))
+                                          OR (outlast_lanes.agent NOT IN (SELECT value FROM json_each(:others))
+                                              AND NOT EXISTS (SELECT 1
+                                                                FROM outlast_pins AS p
+                                                               WHERE p.lid = outlast_lanes.lid
+                                                                 AND (p.stays
+                                                                      OR p.deployment || ' ' || outlast_lanes.agent
+                                                                         IN (SELECT value FROM json_each(:served))))))
                                      AND (:arrived_since = 0
                                           OR (SELECT at
                                                 FROM outlast_log AS g
@@ -121,6 +145,17 @@ WITH RECURSIVE
                                             FROM json_each(:lanes) AS pattern
                                            WHERE l.lane GLOB pattern.value))
            AND l.version <= :version
+           AND (:others IS NULL
+                OR EXISTS (SELECT 1
+                             FROM outlast_pins AS p
+                            WHERE p.lid = l.lid AND p.deployment IN (:deployment, '*'))
+                OR (l.agent NOT IN (SELECT value FROM json_each(:others))
+                    AND NOT EXISTS (SELECT 1
+                                      FROM outlast_pins AS p
+                                     WHERE p.lid = l.lid
+                                       AND (p.stays
+                                            OR p.deployment || ' ' || l.agent
+                                               IN (SELECT value FROM json_each(:served))))))
            AND (:arrived_since = 0
                 OR (SELECT at
                       FROM outlast_log AS g
@@ -171,6 +206,9 @@ RETURNING (SELECT id FROM outlast_sessions AS s WHERE s.sid = outlast_lanes.sid)
           (SELECT sum(size) FROM outlast_lanes AS l WHERE l.sid = outlast_lanes.sid), evidence,
           (SELECT json_group_array(DISTINCT call_id)
              FROM outlast_permits AS p
+            WHERE p.lid = outlast_lanes.lid),
+          (SELECT json_array(p.deployment, p.stays)
+             FROM outlast_pins AS p
             WHERE p.lid = outlast_lanes.lid),
           coalesce(ready_at, 0), lid;
 

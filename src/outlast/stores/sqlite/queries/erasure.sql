@@ -53,6 +53,9 @@ DELETE FROM outlast_dead_letters WHERE sid = :sid;
 -- The sessions that it started are erased too, later (`find_orphans`).
 UPDATE outlast_sessions SET orphaned = 1 WHERE parent = :session_id AND parent <> '';
 
+-- name: erase_pins
+DELETE FROM outlast_pins WHERE lid IN (SELECT lid FROM outlast_lanes WHERE sid = :sid);
+
 -- name: erase_lanes
 -- Their owners find nothing to commit to.
 DELETE FROM outlast_lanes WHERE sid = :sid;
