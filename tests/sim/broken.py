@@ -226,10 +226,16 @@ class MissesArrivals(BrokenStore):
 
 
 class KeepsLanes(BrokenStore):
-    """Never lets a worker give a lane back."""
+    """Never lets a worker give back a lane of the first session."""
+
+    kept = ""
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
-        return await self.inner.log.commit([replace(c, release=False) for c in commits])
+        return await self.inner.log.commit([self._held(commit) for commit in commits])
+
+    def _held(self, commit: Commit) -> Commit:
+        self.kept = self.kept or commit.session_id
+        return replace(commit, release=False) if commit.session_id == self.kept else commit
 
 
 class TearsCommits(BrokenStore):

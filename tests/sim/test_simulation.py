@@ -27,7 +27,7 @@ from outlast.testing.simulation.model import (
     may_start,
 )
 
-SEEDS = 30
+SEEDS = 20
 CHUNK = 5
 
 
@@ -36,7 +36,7 @@ def test_every_promise_is_kept_in_any_weather(first: int) -> None:
     check_each(first)
 
 
-@pytest.mark.parametrize("first", range(SEEDS, SEEDS + 20, CHUNK))
+@pytest.mark.parametrize("first", range(SEEDS, SEEDS + 10, CHUNK))
 def test_every_promise_is_kept_where_lanes_go_on_from_snapshots(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,13 +92,13 @@ def test_the_command_sums_up_many_seeds_and_shows_one() -> None:
 BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.TearsCommits, "1 ", 0),
     (broken.CommitsTwice, "2 ", 1),
-    (broken.MissesArrivals, "3 ", 24),
-    (broken.ForgetsOutcomes, "4 ", 5),
-    (broken.ForgetsStarts, "5 ", 4),
-    (broken.IgnoresFences, "6 ", 0),
-    (broken.LosesAdmissions, "7 ", 0),
+    (broken.MissesArrivals, "3 ", 14),
+    (broken.ForgetsOutcomes, "4 ", 11),
+    (broken.ForgetsStarts, "5 ", 18),
+    (broken.IgnoresFences, "6 ", 14),
+    (broken.LosesAdmissions, "7 ", 4),
     (broken.SkipsEvents, "8 ", 0),
-    (broken.KeepsLanes, "9 ", 1),
+    (broken.KeepsLanes, "9 ", 4),
     (broken.KeepsFatBooks, "10 ", 0),
     (broken.Mishears, "models ", 0),
     (broken.BooksAtOnce, "transactions ", 0),
@@ -110,9 +110,9 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.BearsTwins, "children ", 2),
     (broken.RunsAhead, "waits ", 2),
     (broken.ForgetsDeadlines, "waits ", 0),
-    (broken.OpensAnew, "waits ", 3),
+    (broken.OpensAnew, "waits ", 11),
     (broken.PutsWordsIntoMouths, "callers ", 1),
-    (broken.TakesNoForYes, "sign-ins ", 3),
+    (broken.TakesNoForYes, "sign-ins ", 55),
     (broken.KeepsPermits, "outages ", 1),
     (broken.ForgetsRules, "rules ", 0),
     (broken.LosesUsage, "usage ", 0),
