@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from crash_book import Book
@@ -29,8 +31,25 @@ BUSY = ScriptedError("transient", "the provider is busy", retry_after=20)
 REJECTED = ScriptedError("blocked", "the key is wrong", retry_after=20)
 
 
-def agents(book: Book) -> list[Agent[Any, Any]]:
-    """Return all of them; they write to the book whatever they do."""
+BOOK = Book("")
+"""That of this process, once `agents_writing_to` has said which that is."""
+
+
+def agents_writing_to(path: str | Path) -> list[Agent[Any, Any]]:
+    """Return the agents of a process that works, and writes to one book."""
+    assert BOOK.path in ("", str(path)), "a process has one book"
+    BOOK.path = str(path)
+    return agents()
+
+
+@cache
+def agents() -> list[Agent[Any, Any]]:
+    """Return all of them; they write to the process's book whatever they do.
+
+    They are made once, before a process forks those that work: to make them costs more than what
+    most of these do before they are killed.
+    """
+    book = BOOK
     return [
         travel("travel", book, all_rerun=False),
         travel("rerunner", book, all_rerun=True),

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from crash_agent import agents
-from crash_book import Book, Start
+from crash_book import Start
 from crash_run import Log, Story
 
 from outlast.agents.subagent import with_subagents as relatives
@@ -270,5 +270,5 @@ def only_reads(log: Log, tool: str) -> bool:
 
 @cache
 def policies() -> dict[str, Policy]:
-    found = relatives(agents(Book("nowhere")))
+    found = relatives(agents())
     return {name: agent.policy for name, agent in found.items()}

@@ -12,8 +12,7 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
-from crash_agent import agents
-from crash_book import Book
+from crash_agent import agents, agents_writing_to
 from crash_clock import SharedClock
 from crash_gate import until_open
 from crash_signer import signing_in
@@ -100,7 +99,7 @@ async def work(
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     async with Outlast(
-        agents(Book(book)),
+        agents_writing_to(book),
         store=store,
         clock=time,
         worker=WorkerSettings(**settings),
@@ -126,7 +125,7 @@ async def dispatch(
     """Start a session and send it something, many times at once under the same ids."""
     time = SharedClock(clock)
     store = SqliteStore(database, time)
-    app = Outlast(agents(Book(book)), store=store, clock=time, worker=None)
+    app = Outlast(agents_writing_to(book), store=store, clock=time, worker=None)
     say("ready")
     await until_open(gate)
     async with app:
@@ -160,11 +159,13 @@ async def take_in(
     time = SharedClock(clock)
     store = open_store(database, time, dies_at, when)
     async with Outlast(
-        agents(Book(book)), store=store, clock=time, worker=None, **signing_in(provider)
+        agents_writing_to(book), store=store, clock=time, worker=None, **signing_in(provider)
     ) as app:
         say("here")
         say(await app.connections.complete("hub", **back))
 
+
+agents()  # before any fork
 
 JOBS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "work": work,

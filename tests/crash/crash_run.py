@@ -52,7 +52,7 @@ class Scene:
         """Open the app as one who starts and reads, and does no work."""
         at = self.url or f"sqlite:///{self.database}"
         async with Outlast(
-            agents(self.book),
+            agents(),
             store=store_of(at, self.clock),
             clock=self.clock,
             worker=None,

@@ -18,7 +18,10 @@ import traceback
 from importlib import import_module
 from typing import Any, NoReturn
 
-import outlast.integration.connection.connections  # noqa: F401 - else each child that needs it imports it
+import opentelemetry.metrics
+import opentelemetry.trace  # noqa: F401 - else each child that needs it imports it
+
+import outlast.integration.connection.connections  # noqa: F401
 
 OUT = 1
 JOBS = import_module(sys.argv[1]).JOBS

@@ -119,7 +119,7 @@ def winners(records: Sequence[r.AnyRecord]) -> list[str]:
 async def test_who_came_first_stays_first_whenever_the_worker_is_killed(
     zygote: Zygote, tmp_path: Path, database: str
 ) -> None:
-    async with Outlast(agents(Book(tmp_path / "none")), store=database, worker=None) as app:
+    async with Outlast(agents(), store=database, worker=None) as app:
         race = Race(app, zygote, tmp_path, database)
         won, records, commits = await race.run("undisturbed", CrashPoint(0, "before"))
         assert won == ["won taken", "won taken"]

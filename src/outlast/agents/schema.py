@@ -49,9 +49,8 @@ class Arguments:
                     f"`{late.name}: {context.__name__}` has to be the first argument of {name}",
                     tool=name,
                 )
-        self._model = model_of(function, name, parameters, hints)
+        self._model, self.schema = model_of(function, name, parameters, hints)
         self._names = tuple((field.removeprefix(OURS), field) for field in self._model.model_fields)
-        self.schema: Mapping[str, Any] = self._model.model_json_schema()
         self.returns = hints.get("return", Any)
 
     @property
@@ -103,7 +102,7 @@ def model_of(
     name: str,
     parameters: list[inspect.Parameter],
     hints: Mapping[str, Any],
-) -> type[BaseModel]:
+) -> tuple[type[BaseModel], Mapping[str, Any]]:
     told = described_arguments(inspect.getdoc(function) or "")
     fields: dict[str, Any] = {}
     for parameter in parameters:
@@ -145,13 +144,12 @@ def field_of(parameter: inspect.Parameter, hint: Any, told: str | None) -> tuple
     return hint, Field(**said)
 
 
-def described(name: str, fields: dict[str, Any]) -> type[BaseModel]:
-    """Return the arguments as a model of pydantic's that has a schema."""
+def described(name: str, fields: dict[str, Any]) -> tuple[type[BaseModel], Mapping[str, Any]]:
+    """Return the arguments as a model of pydantic's, and the model's schema."""
     model: type[BaseModel] = create_model(
         name, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **fields
     )
-    model.model_json_schema()
-    return model
+    return model, model.model_json_schema()
 
 
 def without_schema(
