@@ -322,14 +322,14 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
     if waiting and has_come_too_late(waiting[0], now):
         return settle(waiting[0].delivery_id, "failed")
-    joins = takewhile(lambda queued: not has_come_too_late(queued, now), waiting)
+    joins = [*takewhile(lambda queued: not has_come_too_late(queued, now), waiting)]
     return CallModel(
         call_id=model_call_name(turn.id, turn.step + 1),
         attempt=1,
         turn=turn.id,
         step=turn.step + 1,
         until=ask_again_at(lane, turn, policy, now),
-        joins=tuple(q.delivery_id for q in joins),
+        joins=tuple([q.delivery_id for q in joins]) if joins else (),
         model=policy.model(turn.fallback),
         restarts=restarts_turn(lane, turn, policy),
     )
@@ -547,8 +547,12 @@ def due_contacts(turn: Turn, now: int) -> tuple[str, ...]:
 
 def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     """Return the next instant at which something is due by itself, or `latest`."""
-    due = [call.wakes_at for call in turn.calls.values() if call.wakes_at > now]
-    due += [next_look(call, now) for call in turn.calls.values() if call.awaits_code]
+    due: list[int] = []
+    for call in turn.calls.values():
+        if call.wakes_at > now:
+            due.append(call.wakes_at)
+        if call.awaits_code:
+            due.append(next_look(call, now))
     for request in turn.requests.values():
         if request.due_at:
             due.append(request.due_at)

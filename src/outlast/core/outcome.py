@@ -559,7 +559,9 @@ def tool_ended(
 ) -> Iterator[AnyRecord]:
     match end:
         case Returned():
-            yield from (c for c in end.leftovers.changes if not isinstance(c, SliceUpdate))
+            for change in end.leftovers.changes:
+                if not isinstance(change, SliceUpdate):
+                    yield change
             yield from end.leftovers.emitted
             yield r.ToolCompleted(
                 call_id=call.call_id,

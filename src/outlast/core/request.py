@@ -126,7 +126,9 @@ def authorization_failed(request: OpenRequest, how: str, reason: str = "") -> r.
 
 def close_opened(lane: Lane, call_id: str) -> Iterator[AnyRecord]:
     """Close the callbacks, requests and children of a call that has ended."""
-    mine = [q for q in lane.turn.requests.values() if q.call_id == call_id] if lane.turn else []
+    if lane.turn is None or not lane.turn.requests:
+        return
+    mine = [q for q in lane.turn.requests.values() if q.call_id == call_id]
     for request in sorted(mine, key=lambda q: q.kind == "child"):  # after what they ask
         if request.name or request.origin or request.subagent:
             yield close_request(request, "cancelled")

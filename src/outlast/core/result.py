@@ -271,7 +271,10 @@ class ToolWaits(Struct, frozen=True, gc=False):
 
 def is_contended(end: Returned) -> bool:
     """Whether a tool's end depends on what others do meanwhile: a slice's newest value, a token."""
-    return any(isinstance(item, SliceUpdate | SessionRekeyed) for item in end.leftovers.changes)
+    for item in end.leftovers.changes:  # noqa: SIM110 - most ends have none, a generator costs a call
+        if isinstance(item, SliceUpdate | SessionRekeyed):
+            return True
+    return False
 
 
 def with_updates(end: Returned, slices: Slices) -> Returned:

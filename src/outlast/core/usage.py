@@ -94,8 +94,9 @@ def _by_key(found: Iterable[r.UsageRecorded]) -> Iterable[UsageChange]:
             clipped(e.principal, MOST_BYTES_OF_ID),
             clipped(e.remote),
         )
-        sums[key] = sums.get(key, NO_USAGE) + used_by(e)
-    return (UsageChange(*key, used) for key, used in sums.items())
+        used = used_by(e)
+        sums[key] = sums[key] + used if key in sums else used
+    return [UsageChange(*key, used) for key, used in sums.items()]
 
 
 def clipped(name: str, most: int = MOST_BYTES) -> str:

@@ -86,7 +86,7 @@ class View:
         self._deltas: dict[int, list[str]] = {}
         self._said: set[int] = set()
         self._continuations = 0
-        self._calls: tuple[ToolCall, ...] = ()
+        self._calls: dict[str, ToolCall] = {}
         self._results: dict[str, ToolOutput] = {}
         self._asked: dict[str, str] = {}
         self._edited: dict[str, tuple[str, str]] = {}
@@ -202,13 +202,13 @@ class View:
         self._deltas, self._said = {}, set()
 
     def _completed(self, e: r.MessageCompleted) -> None:
-        deltas = {part: "".join(texts) for part, texts in self._deltas.items()}
-        parts = whole_parts(e, deltas, self._take_back_partials())
+        before = self._take_back_partials() if self._continuations else ""
+        parts = whole_parts(e, self._deltas, before)
         self._answer, self.answers = self._offset, self.answers + 1
         self._say(ModelAnswer(parts), self._offset)
         if e.misfit:
             self._say(UserMessage((Text(NOT_AS_ASKED.format(why=e.misfit)),)), self._offset)
-        self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
+        self._calls = {part.call_id: part for part in parts if isinstance(part, ToolCall)}
         self._results = {}
         self._deltas, self._said = {}, set()
 
@@ -241,7 +241,7 @@ class View:
             return
         if isinstance(e, r.ToolInterrupted) and not e.final:
             return
-        call = next((call for call in self._calls if call.call_id == e.call_id), None)
+        call = self._calls.get(e.call_id)
         if call is None:  # the body of a workflow, that no model has asked for
             return
         text, failed = told(e)
@@ -251,22 +251,22 @@ class View:
         self._results[e.call_id] = ToolOutput(e.call_id, call.tool, text, failed, call.provider_id)
 
     def _step_over(self, _: AnyRecord) -> None:
-        results = (self._results.get(call.call_id) for call in self._calls)
-        if known := tuple(result for result in results if result):
+        results = self._results
+        if known := tuple([results[call_id] for call_id in self._calls if call_id in results]):
             if self._instead:
                 known = with_texts(known, self._instead)
                 self._instead = {}
             # Made by the answer that asked for them: no part of a view has one without the other.
             self._say(ToolOutputs(known), self._answer)
         self._ends[self._turn] = self._offset
-        self._calls, self._results = (), {}
+        self._calls, self._results = {}, {}
         if self._notes:
             self._say(UserMessage(tuple(Text(note) for note in self._notes)), self._noted)
             self._notes = []
 
     def _milestone(self, _: r.MilestoneReached) -> None:
         """Note where a restart would begin: behind the step, if nothing of it was open any more."""
-        is_over = all(call.call_id in self._results for call in self._calls)
+        is_over = self._calls.keys() <= self._results.keys()
         until = self._answer if is_over else self._answer - 1
         self._restart = RestartPoint(self._offset, self._began, until)
 
@@ -370,7 +370,7 @@ def with_texts(results: tuple[ToolOutput, ...], texts: Mapping[str, str]) -> tup
 
 
 def whole_parts(
-    e: r.MessageCompleted, deltas: Mapping[int, str], before: str = ""
+    e: r.MessageCompleted, deltas: Mapping[int, Sequence[str]], before: str = ""
 ) -> tuple[Part, ...]:
     """Return an answer's parts with the text that was streamed put back into them.
 
@@ -379,7 +379,7 @@ def whole_parts(
     parts = e.parts
     if e.streamed:
         parts = tuple(
-            replace(part, text=deltas.get(number, ""))
+            replace(part, text="".join(deltas.get(number, ())))
             if number in e.streamed and isinstance(part, Text | Reasoning)
             else part
             for number, part in enumerate(parts)

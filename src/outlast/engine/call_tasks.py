@@ -141,7 +141,8 @@ class CallTasks:
 
     def take_results(self) -> list[Result]:
         """Return the results of the calls that have ended since the last look."""
-        self.check()
+        if self._error:
+            raise self._error
         results, self.results = self.results, []
         return results
 

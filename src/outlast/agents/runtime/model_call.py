@@ -397,7 +397,7 @@ class ModelCaller:
                 seen,
                 asks=asks,
                 dedupe=dedupe_of(tool, args, lane),
-                formerly=tuple(args_digest(alias, part.args) for alias in tool.aliases),
+                formerly=tuple([args_digest(alias, part.args) for alias in tool.aliases]),
             )
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))

@@ -34,6 +34,7 @@ class FileWatch:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._log_path = log_path(path)
         self._file: tuple[int, int] | None = None
         self._log: tuple[int, int] | None = None
         self._longest = 0
@@ -51,12 +52,12 @@ class FileWatch:
 
     def check_with_log(self) -> None:
         """Raise FileReplaced also if the log beside it is not the one that was opened."""
-        size = self.check()
+        size = self._check(self._path, self._file)
         if size is not None:
             if size < self._longest <= length_by_index(self._path):
                 raise self._replaced(self._path)
             self._longest = size
-        log = log_path(self._path)
+        log = self._log_path
         if self._log is None:  # SQLite makes it with the first write
             self._log = identity(log)
         else:

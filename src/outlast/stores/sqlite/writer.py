@@ -316,12 +316,13 @@ class Writer:
         """Do everything in the open transaction, kind by kind, and commit."""
         db.hints = {}
         for do, same in by_kind(jobs).items():
-            results = iter(do(db, [item for job in same for item in job.items]))
+            items = [item for job in same for item in job.items]
+            self.counts["grouped"] += len(items)
+            results = iter(do(db, items))
             for job in same:
                 job.result = list(islice(results, len(job.items)))
         self.commit(db)
         self.counts["groups"] += 1
-        self.counts["grouped"] += sum(len(job.items) for job in jobs)
 
     def commit(self, db: Database) -> None:
         """Make the open transaction durable, and note how long the disk took."""
@@ -477,6 +478,9 @@ class LoopBatcher:
             self._writer.hand_over(job)
 
     def _write_here(self, jobs: Sequence[WriteJob], loop: Loop) -> bool:
-        if not jobs or any(job.is_large for job in jobs):
+        if not jobs:
             return False
+        for job in jobs:
+            if job.is_large:
+                return False
         return self._writer.write_here(jobs, loop)
