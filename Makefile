@@ -41,9 +41,8 @@ lint: $(VENV)/.dev ## check format and lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 
-types: $(VENV)/.dev ## check types: strictly, and those of the tests
+types: $(VENV)/.dev ## check types strictly
 	@$(BIN)/mypy
-	@$(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests
 
 architecture: $(VENV)/.dev ## check that imports go one way (as the tests do, too)
 	@$(BIN)/pytest -q tests/unit/test_architecture.py

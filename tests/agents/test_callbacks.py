@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from known import known
 from scene import agent, at_standstill, log_of, results_of, running, the, types_of, until
 
 from outlast import Agent, Context, Outlast, OutlastError, Session, tool
@@ -117,11 +118,14 @@ async def test_the_same_call_again_is_accepted_once_and_another_one_refused() ->
 
         first = await app.callbacks.receive(token, b"1")
         again = await app.callbacks.receive(token, b"1")
-        assert (again.delivery_id, again.duplicate) == (first.delivery_id, True)
+        assert (known(again).delivery_id, known(again).duplicate) == (
+            known(first).delivery_id,
+            True,
+        )
         assert await code_of(app.callbacks.receive(token, b"2")) == "UNKNOWN_CALLBACK"
         await session.wait()
 
-        assert (await app.callbacks.receive(token, b"1")).duplicate
+        assert known(await app.callbacks.receive(token, b"1")).duplicate
         assert await code_of(app.callbacks.receive(token, b"2")) == "UNKNOWN_CALLBACK"
         assert shop.paid == [1]
 
@@ -256,7 +260,7 @@ async def test_without_a_public_url_a_callback_says_what_is_missing() -> None:
 async def test_a_callback_survives_the_worker_that_opened_it() -> None:
     shop = Shop()
     store = MemoryStore()
-    kept = {"store": store, "public_url": HERE}
+    kept: dict[str, Any] = {"store": store, "public_url": HERE}
     async with running(shop.agent(), **kept) as app:
         session_id = (session := await app.start("a", "go")).id
         token = await shop.parked(session)

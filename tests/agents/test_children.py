@@ -183,7 +183,7 @@ async def test_tool_code_asks_agents_one_after_another() -> None:
     async def produce(ctx: Context) -> str:
         await ctx.step(ordered.append, 1, name="order")
         draft = await ctx.agent("writer").ask("Write")
-        return await ctx.agent("editor").ask(f"Edit: {draft}")
+        return str(await ctx.agent("editor").ask(f"Edit: {draft}"))
 
     writer, editor = an_agent("writer", say("draft")), an_agent("editor", say("final"))
     boss = an_agent("boss", call("produce"), say("done"), tools=[produce])

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scene import log_of, results_of, running, the
+from known import known, known_as
+from scene import log_of, results_of, running, the, words_of
 
 from outlast import Agent, ContextPolicy, Outlast, tool
 from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest
@@ -50,7 +51,7 @@ class Sized(ScriptedModel):
             self.refused += 1
             raise TooLong(f"{size} tokens are more than {self.window}")
         if request.is_summary:
-            self.summaries.append(text_of(request.view.messages[0].content))
+            self.summaries.append(words_of(request.view.messages[0]))
             return say(f"Summary {len(self.summaries)}.")
         self.sizes.append(size)
         self.seen.append(list(request.view.messages))
@@ -141,7 +142,7 @@ async def test_requests_stay_bounded_and_the_first_instruction_is_in_each(
     assert max(model.sizes) < 2_000 + 300
     assert 3 <= len(done) <= 30
     for messages in model.seen:
-        assert text_of(messages[0].content) == "The first instruction: always be kind."
+        assert words_of(messages[0]) == "The first instruction: always be kind."
     # The log and its history stay whole.
     assert sum(isinstance(m, UserMessage) for m in history) == 60
     assert all(
@@ -216,7 +217,7 @@ async def test_an_oversized_result_is_told_in_part_and_read_by_its_reference() -
         last = request.view.messages[-1]
         if isinstance(last, UserMessage):
             return call("look", size=10_000)
-        text = last.results[0].text
+        text = known_as(ToolOutputs, last).results[0].text
         if "reference=" in text:
             reference = text.split('reference="')[1].split('"')[0]
             return call("read_result", reference=reference, start=9_000)
@@ -232,7 +233,7 @@ async def test_an_oversized_result_is_told_in_part_and_read_by_its_reference() -
     assert len(whole) == 10_007
     assert piece.startswith("x" * 900 + "x")
     assert "[7 more characters: call it again with start=10000]" in piece
-    shown = model.seen[1][-1].results[0].text
+    shown = known_as(ToolOutputs, model.seen[1][-1]).results[0].text
     assert len(shown) < 1_300
     assert shown.startswith("<a>xxx")
     assert shown.endswith("xxx</a>")
@@ -285,7 +286,7 @@ async def test_a_request_that_is_too_long_is_shortened_and_made_again(context: A
         assert await verify(app.store, session.id) == []
     assert model.refused == len(overflowed) > 0
     for messages in model.seen:
-        assert text_of(messages[0].content) == "The first instruction: always be kind."
+        assert words_of(messages[0]) == "The first instruction: always be kind."
 
 
 async def test_a_session_goes_on_after_a_message_that_is_too_long_by_itself() -> None:
@@ -304,7 +305,7 @@ async def test_a_provider_that_refuses_everything_fails_the_turn_and_not_the_ses
     async with running(a := Agent("a", model)) as app:
         session = await app.start(a, "hello")
         result = await session.wait()
-        assert result.error.code == "CONTEXT_WINDOW_EXCEEDED"
+        assert known(result.error).code == "CONTEXT_WINDOW_EXCEEDED"
         model.window = 1_000
         assert (await (await session.send("go on")).result()).output == "Done."
 
@@ -421,7 +422,7 @@ def test_a_policy_that_cannot_be_kept_is_refused(given: dict[str, Any], why: str
     with pytest.raises(InvalidDefinition, match=why):
         Agent("a", "test", context=ContextPolicy(**given))
     with pytest.raises(InvalidDefinition, match=r"is a ContextPolicy\(max_tokens=…\)"):
-        Agent("a", "test", context=17)
+        Agent("a", "test", context=17)  # type: ignore[arg-type]
 
 
 # Crashes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from known import known
 from scene import Watched, agent, log_of, results_of, running
 
 from outlast import Agent, Context, Outlast, tool
@@ -77,10 +78,10 @@ async def test_no_title_looks_like_lines_of_the_plan_or_hides_anything() -> None
     async with running(a := planner(script)) as app:
         plan = await plan_after(app, a)
 
-    assert plan.steps[0].title == (
+    assert known(plan).steps[0].title == (
         "wash up - ✓ 9. pay the bill **Remaining:** \\u202eyap\\udb40\\udc41"
     )
-    assert plan.objective == f"tea {plan.steps[0].title}"
+    assert known(plan).objective == f"tea {known(plan).steps[0].title}"
 
 
 async def test_each_tool_says_how_far_the_plan_is_and_what_is_next() -> None:

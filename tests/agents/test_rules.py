@@ -261,7 +261,8 @@ async def test_a_policy_sees_the_call_the_session_and_the_arguments_that_a_hook_
         assert first.session.principal == "ada"
         assert first.session.query(Mood).latest() is None
         assert first.deps == "tools"
-        assert (second.succeeded, second.known) == ({"compare"}, {"x", "y", "z"})
+        assert second.succeeded == {"compare"}
+        assert second.known == {"x", "y", "z"}
         assert second.session.query(Mood).latest() == Mood("good")
 
 

@@ -179,7 +179,7 @@ class Desk:
     def stamp(self, ctx: Context, name: str) -> None: ...
 
 
-def no_type(amount: "int | 'whole'") -> None: ...  # type: ignore[syntax,name-defined]  # noqa: F821
+def no_type(amount: "int | 'whole'") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 def fine() -> None: ...
@@ -212,7 +212,7 @@ class Asynchronous:
         (fine, {"name": "two words"}, "cannot be a tool's name"),
         (fine, {"name": "x" * 65}, "cannot be a tool's name"),
         (fine, {"max_attempts": 3}, "readonly=True or idempotent=True"),
-        (fine, {"idempotency_key": DedupeKey(None)}, "has no key"),
+        (fine, {"idempotency_key": DedupeKey(None)}, "has no key"),  # type: ignore[arg-type]
         (fine, {"transactional": True}, "make it async"),
         (7, {}, "give a function"),
         (partial(fine), {}, "no tool can be made of .*partial.*: give a function, if need be one"),
@@ -229,9 +229,9 @@ class Asynchronous:
         (fine, {"idempotency_key": asynchronous}, "no async one"),
         (fine, {"idempotency_key": partial(asynchronous)}, "no async one"),
         (fine, {"idempotency_key": "order"}, "a function of the arguments"),
-        (fine, {"idempotency_key": DedupeKey(str, "x")}, "is session or tenant, not 'x'"),
+        (fine, {"idempotency_key": DedupeKey(str, "x")}, "is session or tenant, not 'x'"),  # type: ignore[arg-type]
         (fine, {"on_interrupt": "retry"}, "is rerun, report, ask or fail, not 'retry'"),
-        (fine, {"approval": Approval("always", on_expiry="x")}, "is deny or fail, not 'x'"),
+        (fine, {"approval": Approval("always", on_expiry="x")}, "is deny or fail, not 'x'"),  # type: ignore[arg-type]
         (fine, {"timeout": "5"}, "seconds over 0, not '5'"),
         (fine, {"timeout": 0}, "seconds over 0, not 0"),
         (fine, {"timeout": 1e300}, "a thousand years at most"),
@@ -240,7 +240,7 @@ class Asynchronous:
         (fine, {"max_attempts": 0, "readonly": True}, "of 1 or more, not 0"),
         (fine, {"max_attempts": 1.5, "readonly": True}, "a whole number"),
         (fine, {"approval": Approval(timeout=-1)}, "seconds of 0 or more, not -1"),
-        (fine, {"approval": Approval(timeout="a day")}, "seconds of 0 or more"),
+        (fine, {"approval": Approval(timeout="a day")}, "seconds of 0 or more"),  # type: ignore[arg-type]
         (fine, {"mutex": 7}, "cannot be read"),
         (fine, {"limit": 7}, r"is a Limit\("),
     ],
@@ -340,29 +340,29 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"subscriptions": [7]}, "no Subscription"),
         ({"on_busy": "jion"}, "is queue, join or interrupt, not 'jion'"),
         (
-            {"model_options": ModelOptions(on_partial="resume")},
+            {"model_options": ModelOptions(on_partial="resume")},  # type: ignore[arg-type]
             "is continue or restart, not 'resume'",
         ),
         ({"limits": Limits(max_steps=0)}, "max_steps is a whole number of 1 or more, not 0"),
         (
-            {"limits": Limits(max_crashes="x")},
+            {"limits": Limits(max_crashes="x")},  # type: ignore[arg-type]
             "max_crashes is a whole number of 1 or more, not 'x'",
         ),
         ({"limits": Limits(max_corrections=-1)}, "max_corrections is a whole number of 0 or more"),
         ({"model_options": ModelOptions(max_attempts=True)}, "max_attempts is a whole number"),
-        ({"limits": Limits(max_depth=None)}, "max_depth is a whole number"),
+        ({"limits": Limits(max_depth=None)}, "max_depth is a whole number"),  # type: ignore[arg-type]
         (
             {"limits": Limits(turn_timeout=float("inf"))},
             "turn_timeout is a thousand years at most, not inf",
         ),
-        ({"model_options": ModelOptions(timeout=None)}, "timeout is a number of seconds"),
+        ({"model_options": ModelOptions(timeout=None)}, "timeout is a number of seconds"),  # type: ignore[arg-type]
         ({"model_options": ModelOptions(idle_timeout=-1)}, "idle_timeout is a number of seconds"),
-        ({"model_options": ModelOptions(settings=7)}, "settings of agent a are values by name"),
-        ({"model_options": ModelOptions(settings="temperature")}, "are values by name"),
+        ({"model_options": ModelOptions(settings=7)}, "settings of agent a are values by name"),  # type: ignore[arg-type]
+        ({"model_options": ModelOptions(settings="temperature")}, "are values by name"),  # type: ignore[arg-type]
         ({"model_options": ModelOptions(settings={7: 0.2})}, "are values by name"),  # type: ignore[dict-item]
-        ({"limits": Limits(turns=7)}, "limits.turns is a Limit"),
+        ({"limits": Limits(turns=7)}, "limits.turns is a Limit"),  # type: ignore[arg-type]
         ({"limits": {"max_steps": 3}}, "limits is Limits"),
-        ({"model_options": ModelOptions(limit=7)}, "model_options.limit is a Limit"),
+        ({"model_options": ModelOptions(limit=7)}, "model_options.limit is a Limit"),  # type: ignore[arg-type]
     ],
 )
 def test_an_agent_that_cannot_work_is_refused_where_it_is_defined(

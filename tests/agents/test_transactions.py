@@ -36,7 +36,7 @@ async def prepare(ctx: Context) -> None:
     await ctx.tx.execute("CREATE TABLE paid (times)")
 
 
-async def payments(store: WrappedStore | SqliteStore) -> int:
+async def payments(store: Store) -> int:
     async with store.log.transaction() as tx:
         return len(await tx.fetch("SELECT * FROM paid"))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from known import known_as
 from msgspec.structs import replace
 from pydantic_ai import messages as ai
 
@@ -52,7 +53,7 @@ PARTS: dict[str, Any] = {
 }
 
 
-def written(*parts: Any, **origin: str) -> tuple[Part, ...]:
+def written(*parts: Any, **origin: Any) -> tuple[Part, ...]:
     (plain,) = library().adapter.dump_python([ai.ModelResponse(list(parts), **origin)], mode="json")
     return read_parts(plain, library().version)
 
@@ -161,7 +162,8 @@ assert isinstance(FOREIGN, ProviderPart)
 
 
 def test_a_foreign_part_that_was_changed_is_refused() -> None:
-    broken = replace(FOREIGN, data=FOREIGN.data.replace(b"web", b"net"))
+    part = known_as(ProviderPart, FOREIGN)
+    broken = replace(part, data=part.data.replace(b"web", b"net"))
     with pytest.raises(StoreCorrupt):
         translate(ModelAnswer((broken,)))
 

@@ -168,7 +168,7 @@ async def converse(store: str, seed: int) -> tuple[list[str], list[str]]:
             most = len(requests)
             for request in chance.sample(requests, chance.randrange(1, most + 1) if most else 0):
                 option = chance.choice([*(each.id for each in request.options), ""])
-                said = {"option": option} if option else {"text": request.prompt}
+                said: dict[str, Any] = {"option": option} if option else {"text": request.prompt}
                 with suppress(RequestClosed):  # the answer before may have withdrawn this one
                     await session.answer(request.request_id, **said)
         assert not await verify(app.store, session.id)

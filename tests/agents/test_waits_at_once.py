@@ -81,7 +81,7 @@ async def test_a_question_and_an_agent_are_asked_at_once(
         requests = {each.data["kind"]: each for each in await seen(session, "request.opened", 2)}
         kinds = ["question", "approval"] if is_answered_first else ["approval", "question"]
         for kind in kinds:
-            said = {"text": "yes"} if kind == "question" else {"option": "approve"}
+            said: dict[str, Any] = {"text": "yes"} if kind == "question" else {"option": "approve"}
             await session.answer(requests[kind].data["request_id"], **said)
             await seen(session, "tool.woken", kinds.index(kind) + 1)
 
@@ -103,7 +103,8 @@ async def test_a_chain_goes_on_while_somebody_else_is_waited_for() -> None:
         ended = await seen(session, "subagent.completed", 2)
         assert [event.data["value"] for event in ended] == ["x's", "y's"]
         for request in await seen(session, "request.opened", 2):
-            said = {"option": "approve"} if request.data["kind"] == "approval" else {"text": "yes"}
+            is_approval = request.data["kind"] == "approval"
+            said: dict[str, Any] = {"option": "approve"} if is_approval else {"text": "yes"}
             await session.answer(request.data["request_id"], **said)
 
         assert (await session.wait()).output == "done"
@@ -265,7 +266,7 @@ async def test_a_wait_or_step_in_a_task_of_the_tools_own_is_refused(wait: str, w
                 async with asyncio.TaskGroup() as group:
                     group.create_task(wait_there())
 
-    options = {"public_url": "https://agents.example"}
+    options: dict[str, Any] = {"public_url": "https://agents.example"}
     async with running(juggler(juggle), helper("x"), **options) as app:
         session = await app.start("a", "go")
         assert (await session.wait()).output == "done"
@@ -402,7 +403,7 @@ async def test_what_a_task_does_through_its_context_comes_before_the_tool_stops(
 
         return list(await ctx.gather(ctx.sleep(timedelta(days=30)), prepare()))
 
-    options = {"store": Slow(MemoryStore()), "public_url": "https://agents.example"}
+    options: dict[str, Any] = {"store": Slow(MemoryStore()), "public_url": "https://agents.example"}
     async with running(juggler(juggle), **options) as app:
         session = await app.start("a", "go")
         await seen(session, "session.waiting")

@@ -17,6 +17,7 @@ from crash_gate import Gate
 from crash_process import Process, Zygote
 from crash_run import Scene, read_log, until_event
 from crash_timer import HOUR
+from known import known_as
 
 from outlast import Outlast, Session
 from outlast.core import record as r
@@ -58,6 +59,10 @@ async def the(app: Outlast, session: Session[Any], kind: type[Any]) -> list[Entr
     return [e for e in await read_log(app.store, session.id) if isinstance(e.record, kind)]
 
 
+def due(entry: Entry) -> int:
+    return known_as(r.TimerSet, entry.record).due_at
+
+
 async def until_record(app: Outlast, session: Session[Any], kind: type[Any]) -> Entry:
     """Wait for a record though the session may rest before."""
     with Wakeups(app.store, session.id) as wakeups:
@@ -74,7 +79,7 @@ async def test_a_timer_fires_once_and_never_early(scene: Scene, how: str) -> Non
         worker = await scene.worker(**SWIFT)
         session: Session[Any] = await app.start("patient", f"{how} {due_at}")
         await until_record(app, session, r.SessionWaiting)
-        due_at = (await the(app, session, r.TimerSet))[0].record.due_at
+        due_at = due((await the(app, session, r.TimerSet))[0])
         for instant in (due_at - MINUTE, due_at - DAY, due_at - 30 * MINUTE):
             await kill(worker)
             worker = await at_work_after(scene, instant)
@@ -104,13 +109,13 @@ async def test_a_clock_that_jumps_past_a_timer_of_a_living_worker_fires_it_once(
         session: Session[Any] = await app.start("patient", "doze -")
         await until_record(app, session, r.SessionWaiting)
         [timer] = await the(app, session, r.TimerSet)
-        scene.clock.jump_to(timer.record.due_at - DAY)
+        scene.clock.jump_to(due(timer) - DAY)
         assert await leaves_alone(app, session)
 
-        scene.clock.jump_to(timer.record.due_at + DAY)
+        scene.clock.jump_to(due(timer) + DAY)
 
         await until_record(app, session, r.TurnCompleted)
-        scene.clock.jump_to(timer.record.due_at - MINUTE)
+        scene.clock.jump_to(due(timer) - MINUTE)
         assert await leaves_alone(app, session)
         assert len(await the(app, session, r.TimerFired)) == 1
         assert scene.book.effects() == ["woke"]
@@ -180,7 +185,7 @@ async def test_a_crash_does_not_renew_a_deadline(zygote: Zygote, tmp_path: Path,
             worker = await scene.worker(**SWIFT)
 
             failed = await until_record(app, session, r.TurnFailed)
-            assert failed.record.error.code == "DEADLINE_EXCEEDED"
+            assert known_as(r.TurnFailed, failed.record).error.code == "DEADLINE_EXCEEDED"
             assert scene.book.effects() == ["began repeatable"]
             assert await verify(app.store, session.id) == []
             await worker.stop()

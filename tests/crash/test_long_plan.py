@@ -39,4 +39,4 @@ async def test_no_done_step_is_done_again_however_often_the_worker_is_killed(
         play("postgres", postgres_url, "milestone", 3),
     )
 
-    assert found == [[], [], []]
+    assert [*found] == [[], [], []]

@@ -260,7 +260,7 @@ async def test_a_channel_is_told_with_everything_visible(store: Path) -> None:
         for info in await app.sessions():
             session = await app.session(info.session_id)
             async for event in session.events(follow=False):
-                text = compose(event, await session.info(), HOSTILE, 0).text
+                text = compose(event, await session.info(), HOSTILE, event.at).text
                 assert sorted(set(UNSEEN.findall(text)) - {"\n", "\t"}) == []
                 if event.type in ("request.opened", "turn.completed"):
                     check_shown(text.replace("\t", ""))

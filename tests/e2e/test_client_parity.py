@@ -83,6 +83,7 @@ async def talk(place: Place, seen: list[Any]) -> None:
     seen += [sent.lane, await sent.result(), await session.result_of(sent.delivery_id)]
 
     hanging = await session.send("hang")
+    queued = hanging
     async for event in session.events(after=hanging.offset):
         if event.type == "tool.started":
             queued = await session.send("queued")
@@ -218,7 +219,7 @@ async def test_listings_come_in_pages_with_a_cursor() -> None:
             (far.client.workers.lanes, "after", "session_id"),
         ):
             first = await listing(agent="teller", limit=2)
-            rest = await listing(agent="teller", limit=2, **{name: first.cursor})
+            rest = await listing(agent="teller", limit=2, **{name: first.cursor})  # type: ignore[arg-type]
             found = [getattr(each, key) for each in (*first, *rest)]
             assert (len(first), len(rest), rest.cursor) == (2, 1, None)
             assert len(set(found)) == 3
@@ -271,23 +272,25 @@ async def test_queues_are_changed_and_listed_and_sessions_stand_in_them() -> Non
 async def test_an_output_is_of_the_type_that_is_given_or_that_the_agent_has() -> None:
     expected = Plan(title="move", hours=3)
     async with far_away() as far:
+        sessions = []
         for number, given in enumerate(({"agent": planner}, {"agent": "planner", **PLAN})):
             agent, kind = given.pop("agent"), given
             session = await far.client.start(agent, "plan", **kind)
+            sessions.append(session)
             receipt = await far.client.send(Token(f"token {number}", agent), "plan", **kind)
             prompted = await far.client.send(Key(agent, f"key {number}"), "plan", **kind)
 
             assert (await session.wait()).unwrap() == expected
             assert (await receipt.result()).output == expected
             assert (await prompted.result()).output == expected
-        assert (await far.client.session(session.id, **PLAN).wait()).output == expected
-        assert (await far.client.resume(session.bookmark, **PLAN).wait()).output == expected
+        assert (await far.client.session(sessions[-1].id, **PLAN).wait()).output == expected
+        assert (await far.client.resume(sessions[-1].bookmark, **PLAN).wait()).output == expected
 
         # Without a type it is a JSON value, and no other type is made of it.
-        plain = far.client.session(session.id)
+        plain = far.client.session(sessions[-1].id)
         assert (await plain.wait()).output == {"title": "move", "hours": 3}
         with pytest.raises(InvalidInput, match="no int"):
-            await far.client.session(session.id, output_type=int).wait()
+            await far.client.session(sessions[-1].id, output_type=int).wait()
 
 
 @pytest.mark.parametrize("deadline", [timedelta(0), datetime(2020, 1, 1, tzinfo=UTC), "noon", 7])

@@ -228,7 +228,7 @@ async def test_no_secret_is_in_the_log_the_stream_a_trace_a_log_line_or_the_file
     tracers = TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
     hub, clock = Hub(remote), Ahead()
-    options = {
+    options: dict[str, Any] = {
         "store": f"sqlite:///{tmp_path / 'outlast.db'}",
         "clock": clock,
         "worker": replace(FAST, lease=2.0),  # soon renewed, where the clock jumps

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from http_scene import OUTSIDE, scene
+from known import known, known_as
 
 from outlast.core.breaker import Breaker, Provider
-from outlast.core.record import Failure
+from outlast.core.record import Failure, SessionStarted
 from outlast.log.breaker import document_of
 
 
@@ -116,7 +117,8 @@ async def test_queues_are_made_changed_listed_counted_and_removed() -> None:
 
         started = await caller.ask("POST", "/sessions", 202, json=start)
         entry = (await bank.app.store.log.read(started["session_id"], 0)).entries[0]
-        assert (entry.record.place.queue, entry.record.place.ahead) == ("reports", 9000)
+        place = known(known_as(SessionStarted, entry.record).place)
+        assert (place.queue, place.ahead) == ("reports", 9000)
         await caller.ask("DELETE", "/queues/reports", 204)
         assert await caller.ask("GET", "/queues") == {"queues": []}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from outlast.server import ServerSettings
 from outlast.server.serve import UvicornServer, open_socket
 
 
-def app_of(**given: str) -> Outlast:
+def app_of(**given: Any) -> Outlast:
     return Outlast([teller], store="memory://", worker=FAST, **given)
 
 

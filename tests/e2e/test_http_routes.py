@@ -161,7 +161,7 @@ async def test_a_message_gets_a_receipt_and_the_same_again_the_same() -> None:
 async def test_a_turn_fails_at_the_deadline_of_its_message_and_the_session_goes_on() -> None:
     clock = ManualClock()
     patient = replace(FAST, lease=HOUR)
-    given = {"store": MemoryStore(clock), "clock": clock, "worker": patient}
+    given: dict[str, Any] = {"store": MemoryStore(clock), "clock": clock, "worker": patient}
     async with scene(**given) as bank, bank.caller() as caller:
         session = (await caller.start())["session_id"]
         path = f"/sessions/{session}/deliveries"

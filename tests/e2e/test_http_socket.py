@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -183,7 +183,7 @@ async def test_there_are_no_websockets() -> None:
         async def receive() -> Json:
             return {"type": "websocket.connect"}
 
-        async def send(message: Json) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message["type"])
 
         await bank.api({"type": "websocket", "path": "/v1/sessions", "headers": []}, receive, send)

@@ -123,6 +123,7 @@ async def test_a_reader_who_is_slow_gets_all_and_holds_up_nobody() -> None:
         assert first is not None
 
         seen: list[int] = []
+        end = 0
         while feed.window.start <= slow.cursor.offset:  # it is left behind
             end = await turn(session, "long " * 10_000)
             seen += await take(quick, end)

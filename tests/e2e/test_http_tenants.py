@@ -68,7 +68,7 @@ async def settle(bank: Scene, caller: Caller) -> Victim:
         "dispatch_id": "d1",
         "name": "teller",
         "key": "k1",
-        "cursor": cursor_of(lane),
+        "cursor": cursor_of((lane.session_id, lane.lane)),
         "agent": "teller",
         "token": path.rpartition("/")[2],
     }

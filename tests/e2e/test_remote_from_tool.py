@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from client_scene import Plan, planner
+from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
 from msgspec import Struct
 from msgspec.structs import replace
-from remote_scene import free_port, output_of, peer_app, told, until
+from remote_scene import output_of, peer_app, told, until
 
 from outlast import Agent, Context, Image, Outlast, Session, tool
 from outlast.errors import InvalidDefinition, UnknownAgent

@@ -11,7 +11,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from client_wire import EVENTS, HEAD, Hasty, a_client, chunk, shown, stream
+from client_scene import Hasty
+from client_wire import EVENTS, HEAD, a_client, chunk, shown, stream
 from http_scene import FAST
 from remote_scene import boss, until
 from webhook_receiver import Post, Receiver, Reply
@@ -163,7 +164,7 @@ class Liar(EvilServer):
     """Starts any session, says that it is over, and lies about what it came to."""
 
     def __init__(self, result: bytes) -> None:
-        over = {"status": "completed", "over": "completed", "waits": []}
+        over: dict[str, Any] = {"status": "completed", "over": "completed", "waits": []}
         super().__init__(Reply(body=session(**over)))
         self.result = Reply(body=result)
         self.looks = 0
@@ -326,8 +327,9 @@ class ListedEvents:
     async def child(self, session_id: str, event: Event) -> ChildSession | None:
         if found := child_of(event):
             return ChildSession(found, self)
-        known = event.type == "subagent.started" and self.elsewhere is not None
-        return ChildSession("ses_remote", self.elsewhere) if known else None
+        if event.type == "subagent.started" and self.elsewhere is not None:
+            return ChildSession("ses_remote", self.elsewhere)
+        return None
 
 
 async def test_a_server_that_names_a_session_of_ours_does_not_take_its_place() -> None:

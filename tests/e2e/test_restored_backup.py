@@ -15,6 +15,7 @@ from scene import FAST
 
 from outlast import Agent, Outlast
 from outlast.client import Client
+from outlast.client.session import Bookmark
 from outlast.errors import CursorAhead, HistoryGone
 from outlast.testing.scripted import ScriptedModel, say
 
@@ -45,7 +46,7 @@ class LostPast:
     kept: str
     """A cursor that is in the backup as well."""
     lost: str
-    bookmark: dict[str, object]
+    bookmark: Bookmark
     etag: str
     page: str
 
@@ -63,7 +64,7 @@ async def read_and_restore(path: Path) -> LostPast:
         async with on_a_socket(app) as (host, port), Client(f"http://{host}:{port}") as client:
             remote = client.session(session.id)
             assert [event async for event in remote.events(follow=False)]
-            past.bookmark = dict(remote.bookmark)
+            past.bookmark = remote.bookmark
             async with httpx.AsyncClient(base_url=f"http://{host}:{port}/v1") as http:
                 page = await http.get(f"/streams/sessions/{session.id}", params={"offset": "-1"})
                 past.etag, past.page = page.headers["etag"], page.text

@@ -143,7 +143,7 @@ async def test_the_command_line_adds_up_what_was_used(tmp_path: Path) -> None:
     async with Outlast(
         [Agent("other", ScriptedModel([say("one")]), model_options=options)],
         store=f"sqlite:///{tmp_path}/outlast.db",
-        worker=WorkerSettings(agents=["other"]),
+        worker=WorkerSettings(agents=("other",)),
     ) as app:
         await (await app.start("other", "go", principal="ada")).wait()
 

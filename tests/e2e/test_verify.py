@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 import shop
 from damage import NOTHING, Copy, Row, change, drop, places, repeat, swap
@@ -309,8 +310,8 @@ async def test_an_index_that_differs_from_the_log_is_found(
     code: str, statement: str, copy: Copy
 ) -> None:
     packer = codec.Packer()
-    other = packer.squeeze(codec.msgspec.msgpack.encode({"session": copy.session_id}))
-    slices = packer.squeeze(codec.msgspec.msgpack.encode({"Note": ["{}"]}))
+    other = packer.squeeze(msgspec.msgpack.encode({"session": copy.session_id}))
+    slices = packer.squeeze(msgspec.msgpack.encode({"Note": ["{}"]}))
     copy.sql(statement, other=other, slices=slices)
 
     assert code in {finding.code for finding in await findings(copy)}

@@ -110,7 +110,7 @@ async def test_a_connection_that_breaks_is_an_answer_cut_off(
 def parts_of(heard: list[ModelPiece]) -> Any:
     last = heard[-1]
     assert isinstance(last, FinishedAnswer)
-    return [replace(part, extra="") for part in last.parts]  # type: ignore[arg-type]
+    return [replace(part, extra="") for part in last.parts]
 
 
 @pytest.mark.parametrize("quietly", [True, False])

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from known import known
 from msgspec.structs import replace
 from scene import FAST, agent, results_of, running
 
@@ -28,9 +29,9 @@ async def test_a_worker_that_is_asked_to_drain_records_what_runs_and_leaves() ->
         session = await app.start("a", "go")
         await entered.wait()
         assert await store.work.drain("w1")
-        await app.worker.until_draining()
+        await known(app.worker).until_draining()
         opens.set()
-        await app.worker.until_stopped()
+        await known(app.worker).until_stopped()
 
         assert await store.work.workers() == []
         assert [lane.worker for lane in (await session.info()).lanes] == [""]
@@ -42,8 +43,8 @@ async def test_a_worker_that_is_asked_to_drain_records_what_runs_and_leaves() ->
 async def test_a_worker_that_drains_takes_up_nothing_more() -> None:
     store = MemoryStore()
     async with running(agent([say("hi")]), store=store, settings=SHORT) as app:
-        await store.work.drain(app.worker.name)
-        await app.worker.until_stopped()
+        await store.work.drain(known(app.worker).name)
+        await known(app.worker).until_stopped()
         session = await app.start("a", "go")
 
         assert (await session.info()).lanes[0].fence == 0
@@ -53,17 +54,17 @@ async def test_a_worker_that_drains_takes_up_nothing_more() -> None:
 async def test_an_app_whose_worker_has_drained_can_be_closed() -> None:
     store = MemoryStore()
     async with running(agent([say("hi")]), store=store, settings=SHORT) as app:
-        app.worker.drain()
-        app.worker.drain()
-        await app.worker.until_stopped()
+        known(app.worker).drain()
+        known(app.worker).drain()
+        await known(app.worker).until_stopped()
 
 
 async def test_a_worker_notices_at_once_where_hints_arrive() -> None:
     """The lease is a day long: what is noticed within the test was hinted at."""
     store, long = MemoryStore(), replace(FAST, lease=86_400.0)
     async with running(agent([say("hi")]), store=store, settings=long) as app:
-        await store.work.drain(app.worker.name)
-        await app.worker.until_stopped()
+        await store.work.drain(known(app.worker).name)
+        await known(app.worker).until_stopped()
 
 
 async def test_a_worker_serves_only_the_agents_it_is_told_to() -> None:

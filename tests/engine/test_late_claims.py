@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from known import known_as
 from msgspec.structs import replace
 from postgres_proxy import Wire, through
 from scene import FAST, PATIENT, at_standstill, running, the, until
 
 from outlast import Agent, Approval, Context, Outlast, tool
 from outlast.clock import Clock
+from outlast.core import record as r
 from outlast.core.instant import date_of, milliseconds_at
 from outlast.engine import lane_runner
 from outlast.engine.lease_keeper import LeaseKeeper
@@ -223,7 +225,8 @@ async def test_deadlines_and_expiries_count_by_the_servers_clock_whatever_the_wo
     async with running(asked, store=store, clock=clock) as app:
         before = time.time_ns() // 1_000_000
         session = await app.start("a", "go", deadline=timedelta(minutes=1))
-        started = (await store.log.read(session.id, 0)).entries[0].record
+        first = (await store.log.read(session.id, 0)).entries[0]
+        started = known_as(r.SessionStarted, first.record)
         assert before + 60_000 <= started.deadline_at <= time.time_ns() // 1_000_000 + 120_000
         request = await until(session, "request.opened")
         expires_at = milliseconds_at(request.data["expires_at"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from known import known
 from scene import FAST, Watched, at_standstill, results_of, running, seen, the, types_of, until
 
 from outlast import (
@@ -124,7 +125,8 @@ async def test_a_session_that_waits_for_a_tool_lane_holds_nothing_and_says_what_
         assert waiting.data["wait"] == ("limit",)
         assert "tool.started" not in await types_of(second)
         lanes = {
-            lane.session_id: lane for lane in (await app.store.listing.session(second.id)).lanes
+            lane.session_id: lane
+            for lane in known(await app.store.listing.session(second.id)).lanes
         }
         assert lanes[second.id].worker == ""
         (row,) = await app.store.limit.permits(second.id)
@@ -157,7 +159,7 @@ async def test_a_permit_stays_with_a_call_whose_worker_died_until_it_has_an_outc
     await begun.wait()
     other = await first.start(agent, "Go")
     await until(other, "session.waiting")
-    for task in list(first.worker._tasks.values()):
+    for task in list(known(first.worker)._tasks.values()):
         task.cancel()
     await first.store.close()
     async with running(agent, store=store, settings=FAST) as second:
@@ -531,9 +533,9 @@ async def test_a_call_that_no_worker_comes_for_loses_its_place_to_the_next(
         await leaving.start(old, "x")
         while len(await store.limit.permits()) < 2:  # noqa: ASYNC110 - a queue has no event
             await asyncio.sleep(0)
-        leaving.worker.drain()
+        known(leaving.worker).drain()
         go_on.set()
-        await leaving.worker.until_stopped()
+        await known(leaving.worker).until_stopped()
 
         session = await app.start(new, "x")
         async with asyncio.timeout(60):

@@ -18,6 +18,8 @@ from outlast.agents.model.client import ModelPiece, ModelRequest
 from outlast.core import breaker
 from outlast.core.breaker import Breaker
 from outlast.core.policy import HOUR
+from outlast.core.record import Failure
+from outlast.core.result import ModelFailed
 from outlast.engine import maintenance
 from outlast.log.breaker import list_breakers
 from outlast.log.verify import verify
@@ -102,6 +104,7 @@ async def test_while_a_provider_is_away_one_lane_asks_and_the_others_write_nothi
         await until_true(lambda: in_line(app, 29))
         before = provider.asked, [len(await log_of(s, internals=True)) for s in sessions]
 
+        [open_now] = await list_breakers(app.store)
         for probes in range(1, 6):
             [open_now] = await list_breakers(app.store)
             clock.set(open_now.next_at)
@@ -386,7 +389,7 @@ def test_a_breaker_is_stored_without_loss() -> None:
     known = breaker.after_failure(
         None,
         breaker.Provider("a", "m", "x"),
-        breaker.ModelFailed(breaker.Failure("C", "m"), "blocked"),
+        ModelFailed(Failure("C", "m"), "blocked"),
         3,
         5,
         opens=True,

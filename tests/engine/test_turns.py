@@ -2,14 +2,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from known import known
 from pydantic import BaseModel
-from scene import Watched, agent, log_of, results_of, running, the, types_of, until
+from scene import Watched, agent, log_of, results_of, running, the, types_of, until, words_of
 
-from outlast import Agent, Context, File, Image, OutlastError, Text, Tool, tool
+from outlast import Agent, Context, File, Image, InstructionContext, OutlastError, Text, Tool, tool
 from outlast.agents.model.client import ModelRequest
-from outlast.core.message import ModelAnswer, UserMessage, text_of
+from outlast.core.message import ModelAnswer, UserMessage
 from outlast.errors import OutputChanged, UnknownAgent
 from outlast.log.verify import verify
 from outlast.stores.sqlite import MemoryStore
@@ -44,7 +46,7 @@ async def test_messages_are_answered_one_after_the_other_in_the_order_of_their_a
 
         assert (await third.result()).output == "three"
         assert (await second.result()).output == "two"
-        assert (await session.receipt.result()).output == "one"
+        assert (await known(session.receipt).result()).output == "one"
 
 
 async def test_what_the_model_used_is_recorded_and_summed_over_the_turn() -> None:
@@ -172,7 +174,11 @@ async def test_a_cursor_beyond_the_end_is_refused() -> None:
 
 async def test_images_and_files_reach_the_model() -> None:
     model = Watched([say("a cat")])
-    said = ["What is this?", Image(data=b"\x89PNG"), File(url="https://x.example/a.pdf")]
+    said: list[str | Image | File] = [
+        "What is this?",
+        Image(data=b"\x89PNG"),
+        File(url="https://x.example/a.pdf"),
+    ]
     async with running(Agent("a", model)) as app:
         session = await app.start("a", said)
         await session.wait()
@@ -195,7 +201,7 @@ async def test_a_large_message_is_kept_apart_and_comes_back_whole() -> None:
 async def test_instructions_may_be_a_function_of_the_session_and_the_dependencies() -> None:
     model = Watched([say("hello")])
 
-    async def instructions(ctx: Context) -> str:
+    async def instructions(ctx: InstructionContext[Any]) -> str:
         return f"serve {ctx.session.principal} at {ctx.deps}"
 
     @asynccontextmanager
@@ -241,8 +247,11 @@ async def test_a_failure_of_the_instructions_fails_the_turn_which_can_be_tried_a
         session = await app.start("a", "hi")
         result = await session.wait()
         assert result.status == "failed"
-        assert result.error.code == "INSTRUCTIONS_FAILED"
-        assert "the instructions of the agent a failed: KeyError: 'greet'" in result.error.message
+        assert known(result.error).code == "INSTRUCTIONS_FAILED"
+        assert (
+            "the instructions of the agent a failed: KeyError: 'greet'"
+            in known(result.error).message
+        )
 
         prompts["greet"] = "Be kind."
         assert (await (await session.retry()).result()).output == "hello"
@@ -270,7 +279,7 @@ async def test_a_typed_answer_that_is_no_object_is_wrapped_for_the_model() -> No
         result = await (await app.start("a", "count")).wait()
 
     assert result.output == [1, 2]
-    assert model.requests[0].output.schema["required"] == ["value"]
+    assert known(model.requests[0].output).schema["required"] == ["value"]
 
 
 async def test_a_typed_answer_that_does_not_fit_is_corrected_by_the_model() -> None:
@@ -314,9 +323,8 @@ async def test_a_text_where_a_typed_answer_was_asked_for_is_corrected_by_the_mod
         result = await session.wait()
 
         assert result.output == Order(id=7)
-        asked = [seen[-1] for seen in model.seen[1:]]
-        assert all(isinstance(message, UserMessage) for message in asked)
-        assert all("call final_result" in text_of(message.content) for message in asked)
+        asked = [words_of(seen[-1]) for seen in model.seen[1:]]
+        assert all("call final_result" in words for words in asked)
         usage = await the(session, "usage.recorded")
         assert len(usage) == 3
         assert result.usage.own.input_tokens == sum(e.data["input_tokens"] for e in usage)
@@ -327,7 +335,7 @@ async def test_a_model_that_never_gives_the_answer_asked_for_fails_the_turn() ->
         result = await (await app.start("a", "order")).wait()
 
     assert result.status == "failed"
-    assert result.error.code == "TOO_MANY_CORRECTIONS"
+    assert known(result.error).code == "TOO_MANY_CORRECTIONS"
 
 
 async def test_a_typed_answer_given_as_json_text_counts_as_well() -> None:

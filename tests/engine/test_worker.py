@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from known import known
 from msgspec.structs import replace
 from scene import FAST, Watched, agent, log_of, results_of, running, the, until
 
@@ -141,7 +142,7 @@ async def test_a_stopped_worker_leaves_no_lane_behind() -> None:
 
     assert await store.work.workers() == []
     info = await store.listing.session(session.id)
-    assert [lane.worker for lane in info.lanes] == [""]
+    assert [lane.worker for lane in known(info).lanes] == [""]
 
 
 # Dying
@@ -196,7 +197,7 @@ async def test_a_call_that_kills_its_worker_every_time_ends_its_turn_with_no_pro
             store.declare_dead((await session.info()).lanes[0].worker)
         result = await session.wait()
 
-        assert result.error.code == "NO_PROGRESS"
+        assert known(result.error).code == "NO_PROGRESS"
         assert gate.runs == [1, 2, 3]
 
 

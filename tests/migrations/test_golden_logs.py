@@ -19,6 +19,9 @@ from outlast.core.lane import Lane
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.core.view import View
 
+NOTHING: dict[str, bytes] = {}
+
+
 GOLDEN = Path(__file__).parent / "golden"
 LOGS = sorted(GOLDEN.glob("log_format_*.msgpack"))
 
@@ -29,7 +32,7 @@ def sessions(path: Path) -> list[list[bytes]]:
 
 def read(rows: list[bytes]) -> list[Entry]:
     packer = Packer()
-    records = [record for row in rows for record in packer.unpack(row, {}.__getitem__)]
+    records = [record for row in rows for record in packer.unpack(row, NOTHING.__getitem__)]
     return [Entry(offset, offset, "main", record) for offset, record in enumerate(records, 1)]
 
 

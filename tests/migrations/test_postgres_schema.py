@@ -130,7 +130,7 @@ def test_every_query_is_used_and_every_name_is_that_of_a_query() -> None:
     for module in PACKAGE.glob("*.py"):
         for node in ast.walk(ast.parse(module.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and node.value in QUERIES:
-                used.add(node.value)
+                used.add(str(node.value))
             if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("queries"):
                 names = [n.value for n in ast.walk(node.slice) if isinstance(n, ast.Constant)]
                 assert set(names) <= set(QUERIES), f"{module.name}:{node.lineno}"

@@ -114,9 +114,11 @@ def names(**known: Sequence[str]) -> Any:
 
 async def post(outbound: GuardedClient, url: str, times: int = 1) -> HttpAnswer:
     async with outbound.open(url) as line:
-        for _ in range(times):
-            answer = await line.post(b'{"a":1}', {"content-type": "application/json", "x-y": "z"})
-    return answer
+        answers = [
+            await line.post(b'{"a":1}', {"content-type": "application/json", "x-y": "z"})
+            for _ in range(times)
+        ]
+    return answers[-1]
 
 
 async def test_a_post_carries_its_body_headers_and_the_name_of_the_host() -> None:

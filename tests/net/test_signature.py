@@ -173,4 +173,4 @@ def test_a_subscription_that_cannot_work_is_refused_where_it_is_written(
 @pytest.mark.parametrize("option", ["timeout", "at_once", "at_once_per_receiver", "poll"])
 def test_settings_that_would_send_nothing_are_refused(option: str) -> None:
     with pytest.raises(InvalidDefinition, match=option):
-        WebhookSettings(secret=SECRET, **{option: 0})
+        WebhookSettings(secret=SECRET, **{option: 0})  # type: ignore[arg-type]

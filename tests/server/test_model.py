@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from outlast.errors import InvalidMessage
 from outlast.server.model.message import Message, history_message, said
 from outlast.server.model.shape import rfc3339_or_none
 
-MESSAGE: TypeAdapter[str | list[object]] = TypeAdapter(Message)
+MESSAGE: TypeAdapter[Any] = TypeAdapter(Message)
 
 
 def test_history_leaves_out_what_only_the_provider_understands() -> None:

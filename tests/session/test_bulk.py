@@ -157,7 +157,7 @@ async def test_failed_turns_that_are_no_longer_their_sessions_last_are_counted_a
         rest = await app.bulk.retry(dry_run=True, after=everywhere.after)
         assert (rest.retried, rest.left) == (1, 0)
         for choice in ({"code": "OTHER"}, {"since": timedelta(0)}, {"tenant": "other"}):
-            none = await app.bulk.retry(dry_run=True, **choice)  # type: ignore[arg-type]
+            none = await app.bulk.retry(dry_run=True, **choice)
             assert (none.retried, none.left) == (0, 0)
 
         await app.erase(gone_on.id)

@@ -50,8 +50,8 @@ async def test_an_unknown_agent_is_refused_and_the_known_ones_are_named() -> Non
     "message",
     [
         *("", [], [""], 7, None, b"bytes", ["text", 7], {"text": "hi"}, [Image()]),
-        *(Text(7), Text("hi", extra=None), Image(data="not bytes"), Image(b".", media_type=None)),
-        *(Image(url=7), File(b".", name=None), [Text("hi"), File(data=None)]),
+        *(Text(7), Text("hi", extra=None), Image(data="not bytes"), Image(b".", media_type=None)),  # type: ignore[arg-type]
+        *(Image(url=7), File(b".", name=None), [Text("hi"), File(data=None)]),  # type: ignore[arg-type]
         *(["look", Image()], ["look", File(name="a.pdf")], Image(b".", url="https://x.example/a")),
     ],
 )
@@ -66,7 +66,7 @@ async def test_a_message_that_is_none_is_refused(message: Any) -> None:
 async def test_a_name_with_half_a_character_in_it_is_refused_for_what_is_wrong(option: str) -> None:
     async with running(agent([say("hi")])) as app:
         with pytest.raises(OutlastError, match=r"half a character .*: 'caf\\udce9'") as refused:
-            await app.start("a", "hi", **{option: "caf\udce9"})
+            await app.start("a", "hi", **{option: "caf\udce9"})  # type: ignore[arg-type]
         assert refused.value.code == "INVALID_NAME"
 
 
@@ -130,65 +130,65 @@ async def query(session: Session, kind: Any) -> list[Any]:
 
 
 MISTAKES: dict[str, tuple[Mistake, str]] = {
-    "send by nobody": (lambda _, s: s.send("hi", principal=None), "INVALID_NAME"),
-    "send by a number": (lambda _, s: s.send("hi", principal=7), "INVALID_NAME"),
-    "send with a number": (lambda _, s: s.send("hi", dispatch_id=7), "INVALID_NAME"),
-    "send until a number": (lambda _, s: s.send("hi", deadline=7), "INVALID_INPUT"),
-    "cancel for nothing": (lambda _, s: s.cancel(None), "INVALID_INPUT"),
-    "cancel no turn": (lambda _, s: s.cancel(turn=7), "INVALID_NAME"),
-    "cancel by nobody": (lambda _, s: s.cancel(principal=None), "INVALID_NAME"),
+    "send by nobody": (lambda _, s: s.send("hi", principal=None), "INVALID_NAME"),  # type: ignore[arg-type]
+    "send by a number": (lambda _, s: s.send("hi", principal=7), "INVALID_NAME"),  # type: ignore[arg-type]
+    "send with a number": (lambda _, s: s.send("hi", dispatch_id=7), "INVALID_NAME"),  # type: ignore[arg-type]
+    "send until a number": (lambda _, s: s.send("hi", deadline=7), "INVALID_INPUT"),  # type: ignore[arg-type]
+    "cancel for nothing": (lambda _, s: s.cancel(None), "INVALID_INPUT"),  # type: ignore[arg-type]
+    "cancel no turn": (lambda _, s: s.cancel(turn=7), "INVALID_NAME"),  # type: ignore[arg-type]
+    "cancel by nobody": (lambda _, s: s.cancel(principal=None), "INVALID_NAME"),  # type: ignore[arg-type]
     "cancel at length": (lambda _, s: s.cancel("x" * 50_000_000), "MESSAGE_TOO_LARGE"),
     "cancel in halves": (lambda _, s: s.cancel("\ud800"), "NOT_ENCODABLE"),
     "cancel in no lane": (lambda _, s: s.cancel(lane="nope"), "UNKNOWN_LANE"),
     "cancel a turn of no lane": (lambda _, s: s.cancel(turn="nope/t1"), "UNKNOWN_LANE"),
     "retry in no lane": (lambda _, s: s.retry(lane="nope"), "UNKNOWN_LANE"),
     "remember no lane": (lambda _, s: s.history("nope"), "UNKNOWN_LANE"),
-    "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),
-    "end by nobody": (lambda _, s: s.end(principal=None), "INVALID_NAME"),
-    "deliver to a number": (lambda app, _: app.send(Token(7), "hi"), "INVALID_NAME"),
+    "end for nothing": (lambda _, s: s.end(None), "INVALID_INPUT"),  # type: ignore[arg-type]
+    "end by nobody": (lambda _, s: s.end(principal=None), "INVALID_NAME"),  # type: ignore[arg-type]
+    "deliver to a number": (lambda app, _: app.send(Token(7), "hi"), "INVALID_NAME"),  # type: ignore[arg-type]
     "deliver for nobody": (
-        lambda app, _: app.send(Token("here"), "hi", principal=None),
+        lambda app, _: app.send(Token("here"), "hi", principal=None),  # type: ignore[arg-type]
         "INVALID_NAME",
     ),
     "deliver with a number": (
-        lambda app, _: app.send(Token("here"), "hi", dispatch_id=7),
+        lambda app, _: app.send(Token("here"), "hi", dispatch_id=7),  # type: ignore[arg-type]
         "INVALID_NAME",
     ),
     "deliver anew with a number": (
-        lambda app, _: app.send(Token("there", "a"), "hi", dispatch_id=7),
+        lambda app, _: app.send(Token("there", "a"), "hi", dispatch_id=7),  # type: ignore[arg-type]
         "INVALID_NAME",
     ),
     "prompt for nobody": (
-        lambda app, _: app.send(Key("a", "k"), "hi", principal=None),
+        lambda app, _: app.send(Key("a", "k"), "hi", principal=None),  # type: ignore[arg-type]
         "INVALID_NAME",
     ),
     "prompt with a number": (
-        lambda app, _: app.send(Key("a", "k"), "hi", dispatch_id=7),
+        lambda app, _: app.send(Key("a", "k"), "hi", dispatch_id=7),  # type: ignore[arg-type]
         "INVALID_NAME",
     ),
-    "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),
-    "list strange sessions": (lambda app, _: app.sessions(status="x"), "INVALID_INPUT"),
-    "list strange lanes": (lambda app, _: app.workers.lanes(status=["idle"]), "INVALID_INPUT"),
+    "list a few sessions": (lambda app, _: app.sessions(limit="a few"), "INVALID_INPUT"),  # type: ignore[arg-type]
+    "list strange sessions": (lambda app, _: app.sessions(status="x"), "INVALID_INPUT"),  # type: ignore[arg-type]
+    "list strange lanes": (lambda app, _: app.workers.lanes(status=["idle"]), "INVALID_INPUT"),  # type: ignore[arg-type]
     "list no requests": (lambda app, _: app.requests(limit=0), "INVALID_INPUT"),
-    "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),
-    "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),
+    "list requests of a number": (lambda app, _: app.requests(kinds=7), "INVALID_INPUT"),  # type: ignore[arg-type]
+    "list requests of a word": (lambda app, _: app.requests(kinds="approval"), "INVALID_INPUT"),  # type: ignore[arg-type]
     "list strange requests": (lambda app, _: app.requests(kinds=["wish", []]), "INVALID_INPUT"),  # type: ignore[list-item]
     "query a number": (lambda _, s: query(s, 7), "INVALID_INPUT"),
     "query a name": (lambda _, s: query(s, "Note"), "INVALID_INPUT"),
     "list far too many": (lambda app, _: app.sessions(limit=2**70), "INVALID_INPUT"),
-    "list sessions before a number": (lambda app, _: app.sessions(before=5), "INVALID_CURSOR"),
+    "list sessions before a number": (lambda app, _: app.sessions(before=5), "INVALID_CURSOR"),  # type: ignore[arg-type]
     "list sessions in halves": (lambda app, _: app.sessions(agent="\ud800"), "INVALID_NAME"),
-    "list requests of nobody": (lambda app, _: app.requests(tenant=7), "INVALID_NAME"),
+    "list requests of nobody": (lambda app, _: app.requests(tenant=7), "INVALID_NAME"),  # type: ignore[arg-type]
     "list requests after half": (lambda app, _: app.requests(after="\ud800"), "INVALID_CURSOR"),
-    "list lanes after a number": (lambda app, _: app.workers.lanes(after=5), "INVALID_CURSOR"),
-    "list lanes after a word": (lambda app, _: app.workers.lanes(after="ab"), "INVALID_CURSOR"),
+    "list lanes after a number": (lambda app, _: app.workers.lanes(after=5), "INVALID_CURSOR"),  # type: ignore[arg-type]
+    "list lanes after a word": (lambda app, _: app.workers.lanes(after="ab"), "INVALID_CURSOR"),  # type: ignore[arg-type]
     "list lanes of half a worker": (
         lambda app, _: app.workers.lanes(worker="\ud800"),
         "INVALID_NAME",
     ),
     "erase what cannot be": (lambda app, _: app.erase("\ud800"), "UNKNOWN_SESSION"),
     "drain what cannot be": (lambda app, _: app.workers.drain("\ud800"), "UNKNOWN_WORKER"),
-    "call back nowhere": (lambda app, _: app.callbacks.receive(None, b""), "UNKNOWN_CALLBACK"),
+    "call back nowhere": (lambda app, _: app.callbacks.receive(None, b""), "UNKNOWN_CALLBACK"),  # type: ignore[arg-type]
     "send by the end of time": (
         lambda _, s: s.send("hi", deadline=datetime.max.replace(tzinfo=FAR_WEST)),
         "INVALID_INPUT",
@@ -295,10 +295,10 @@ async def test_what_does_not_exist_is_refused_whatever_it_is_called(name: Any, p
 @pytest.mark.parametrize(
     "webhook",
     [
-        Webhook(7),
-        Webhook(HOOK, events=7),
+        Webhook(7),  # type: ignore[arg-type]
+        Webhook(HOOK, events=7),  # type: ignore[arg-type]
         Webhook(HOOK, events=[7]),  # type: ignore[list-item]
-        Webhook(HOOK, secret=7),
+        Webhook(HOOK, secret=7),  # type: ignore[arg-type]
     ],
     ids=str,
 )
@@ -313,9 +313,9 @@ async def test_a_webhook_that_cannot_be_is_refused(webhook: Any) -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        {"queue_limits": QueueLimits(session="x")},
+        {"queue_limits": QueueLimits(session="x")},  # type: ignore[arg-type]
         {"queue_limits": QueueLimits(session=-1)},
-        {"queue_limits": QueueLimits(tenant=None)},
+        {"queue_limits": QueueLimits(tenant=None)},  # type: ignore[arg-type]
         {"public_url": 7},
         {"agents": 7},
         {"agents": None},

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.lane import FOLD
 from outlast.core.limit import Bound
 from outlast.core.record import NewOutboxCursor
 from outlast.store import Claim, DeadLetter, EffectClaim, FoldSnapshot, PermitRequest
 from outlast.stores.sqlite import SqliteStore
-from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     commit,
     delta,
@@ -48,7 +48,7 @@ def locked(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @asynccontextmanager
-async def opened(path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
+async def opened(path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
     store = SqliteStore(path, clock)
     await store.migrate()
     try:
@@ -76,7 +76,7 @@ def on_disk(path: Path) -> bytes:
     return subprocess.run(["/bin/cat", *files], check=True, capture_output=True).stdout
 
 
-async def live(store: SqliteStore, clock: ManualClock) -> Claim:
+async def live(store: SqliteStore, clock: Clock) -> Claim:
     """Make a session that leaves something in every table, and say the secret wherever it can."""
     claim = await start_and_claim(
         store, clock, text=SECRET, token=SECRET, outbox=(HOOK,), tags=TAGS

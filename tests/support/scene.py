@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from outlast import Agent, Event, Outlast, Session, WorkerSettings, Workflow
 from outlast.agents.model.client import ModelRequest
-from outlast.core.message import Message, ToolOutputs
+from outlast.core.message import Message, ToolOutputs, UserMessage, text_of
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.scripted import Script, ScriptedModel, ScriptedReply
@@ -28,10 +28,10 @@ PATIENT = replace(FAST, lease=400 * DAY / 1000)
 @asynccontextmanager
 async def running(
     *agents: Agent[Any, Any] | Workflow[Any, Any],
-    settings: WorkerSettings = FAST,
+    settings: WorkerSettings | None = FAST,
     **options: Any,
 ) -> AsyncIterator[Outlast]:
-    """An app with these agents, at work on a memory store."""
+    """An app with these agents on a memory store, at work unless `settings` is None."""
     options.setdefault("store", "memory://")
     async with Outlast(agents, worker=settings, **options) as app:
         yield app
@@ -114,3 +114,9 @@ async def results_of(session: Session[Any]) -> list[str]:
         if isinstance(message, ToolOutputs)
         for result in message.results
     ]
+
+
+def words_of(message: Message) -> str:
+    """What somebody said in a message."""
+    assert isinstance(message, UserMessage), message
+    return text_of(message.content)

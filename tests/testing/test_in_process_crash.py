@@ -160,7 +160,7 @@ async def tell(fault: str = "", number: int = 0) -> Story:
     human = asyncio.create_task(be_the_human(outside))
     faulty = FaultyStore(store, fault, number)
     first = Outlast([agent], store=faulty, worker=WorkerSettings(name="w1", **FAST))  # type: ignore[arg-type]
-    second = Outlast([agent], store=store, worker=WorkerSettings(name="w2", **FAST))
+    second = Outlast([agent], store=store, worker=WorkerSettings(name="w2", **FAST))  # type: ignore[arg-type]
     bystanders = asyncio.all_tasks()
     await first.open()
     strike = asyncio.create_task(faulty.struck.wait())
@@ -212,11 +212,14 @@ def outcomes(log: Sequence[Entry]) -> dict[str, list[r.AnyRecord]]:
     found: dict[str, list[r.AnyRecord]] = {}
     for entry in log:
         e = entry.record
-        final = isinstance(e, r.ToolCompleted | r.ToolDenied)
-        final = final or (isinstance(e, r.ToolFailed) and not e.again_at)
-        final = final or (isinstance(e, r.ToolInterrupted) and e.final)
-        if final:
-            found.setdefault(e.call_id, []).append(e)
+        match e:
+            case (
+                r.ToolCompleted()
+                | r.ToolDenied()
+                | r.ToolFailed(again_at=0)
+                | r.ToolInterrupted(final=True)
+            ):
+                found.setdefault(e.call_id, []).append(e)
     return found
 
 

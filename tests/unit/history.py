@@ -6,6 +6,8 @@ puts them into their places and folds them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from outlast.core import record as r
 from outlast.core.fold import fold_all
 from outlast.core.lane import Lane
@@ -164,7 +166,7 @@ def asks_question(request_id: str = "q1", *, expires_at: int = 0) -> list[AnyRec
 
 def signs_in() -> list[AnyRecord]:
     """The tool waits for somebody to sign in."""
-    here = {"call_id": "t1.s1.c1", "attempt": 1, "name": "authorization:1"}
+    here: dict[str, Any] = {"call_id": "t1.s1.c1", "attempt": 1, "name": "authorization:1"}
     return [
         r.ToolWaiting(**here),
         r.AuthorizationRequired(**here, request_id="a1", connection="hub", url="", expires_at=0),
@@ -173,7 +175,7 @@ def signs_in() -> list[AnyRecord]:
 
 def calls_child() -> list[AnyRecord]:
     """The tool waits for a child that it has started."""
-    here = {"call_id": "t1.s1.c1", "attempt": 1, "name": "agent:1"}
+    here: dict[str, Any] = {"call_id": "t1.s1.c1", "attempt": 1, "name": "agent:1"}
     return [
         r.ToolWaiting(**here),
         r.SubagentCalled(**here, request_id="q1", child="ses_2", agent="writer"),
@@ -244,5 +246,7 @@ def turn_completes(number: int = 1) -> AnyRecord:
     return r.TurnCompleted(turn=f"t{number}", call_id=f"t{number}.s1")
 
 
-def settles(delivery_id: str = "d1", outcome: str = "completed", turn: str = "t1") -> AnyRecord:
+def settles(
+    delivery_id: str = "d1", outcome: r.DeliveryResult = "completed", turn: str = "t1"
+) -> AnyRecord:
     return r.DeliverySettled(delivery_id=delivery_id, outcome=outcome, turn=turn)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -185,7 +185,7 @@ class Simulation:
             case "change":
                 self._ask_for_change(name)
             case "view":
-                op = self.choose(["compact", "rewind"])
+                op: Literal["compact", "rewind"] = self.choose(["compact", "rewind"])
                 to = self.choose(["t1", "t2", "t9"]) if op == "rewind" else ""
                 self.write([r.ContextChangeRequested(delivery_id=name, op=op, turn=to)])
 
@@ -202,7 +202,7 @@ class Simulation:
                     delivery_id=name, op="seed", slice="x", values=values
                 )
             case "rollback":
-                back = {"x": values}
+                back: dict[str, tuple[r.SliceValue, ...]] = {"x": values}
                 change = r.StateChangeRequested(delivery_id=name, op="rollback", slices=back)
             case _:
                 change = r.StateChangeRequested(delivery_id=name, op="reset")
@@ -413,7 +413,7 @@ class Simulation:
                 self._record(action, self._failure())
 
     def _delta(self, action: CallModel) -> AnyRecord:
-        here = {"call_id": action.call_id, "attempt": action.attempt}
+        here: dict[str, Any] = {"call_id": action.call_id, "attempt": action.attempt}
         match self.choose(["text", "reasoning", "tool"]):
             case "text":
                 return r.MessageDelta(**here, part=1, text="so ")
@@ -513,7 +513,9 @@ class Simulation:
                 waits = [self._wait(call, task) for task in range(tasks)]
                 return ToolWaits(name, tuple({wait.name: wait for wait in waits}.values()))
         noted = r.StateChanged(slice="Note", op="append", values=("1",))
-        change = self.choose([noted, noted, noted, r.StateRolledBack(slices={"Note": ()})])
+        undone = r.StateRolledBack(slices={"Note": ()})
+        options: list[r.StateChanged | r.StateRolledBack] = [noted, noted, noted, undone]
+        change = self.choose(options)
         milestone = self.choose([None, EVERY_OTHER, EVERY_OTHER])
         leftovers = BufferedEffects(changes=(change,))
         return Returned(name, '"ok"', leftovers=leftovers, milestone=milestone)

@@ -12,6 +12,9 @@ from outlast.core.message import File, Image, Text
 from outlast.core.record import FORMAT, AnyRecord
 from outlast.errors import NotEncodable, StoreCorrupt, StoreFromTheFuture
 
+NOTHING: dict[str, bytes] = {}
+
+
 FLAG = 1
 COMPRESSED, HAS_BLOBS = 1, 2
 
@@ -132,7 +135,7 @@ def test_a_blob_that_is_missing_or_damaged_is_called_corrupt() -> None:
     stored = packed(said(Text("x" * (BLOB_OVER + 1))))
 
     with pytest.raises(StoreCorrupt):
-        Packer().unpack(stored.data, {}.__getitem__)
+        Packer().unpack(stored.data, NOTHING.__getitem__)
     with pytest.raises(StoreCorrupt):
         Packer().unpack(stored.data, lambda _: b"\xff\xff")
 

@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from known import known_as
 from msgspec.structs import replace
 from unit.history import (
     OOPS,
@@ -71,7 +73,7 @@ def next_of(log: Log, policy: Policy = Policy(), now: int = NOW) -> AnyAction:  
     return decide(log.lane, policy, now)
 
 
-def settles_as(*outcomes: tuple[str, str, str]) -> SettleDeliveries:
+def settles_as(*outcomes: tuple[str, r.DeliveryResult, str]) -> SettleDeliveries:
     return SettleDeliveries(outcomes=tuple(DeliveryOutcome(*each) for each in outcomes))
 
 
@@ -206,7 +208,7 @@ def test_an_answered_wait_runs_the_tool_again_as_the_next_attempt() -> None:
 
 def test_what_a_call_opens_while_its_turn_is_being_stopped_is_closed_with_it() -> None:
     log = Log(message(), *turn_begins(), *wants("pay"), starts())
-    where = {"request_id": "w1", "call_id": C1, "attempt": 1, "name": "callback:1"}
+    where: dict[str, Any] = {"request_id": "w1", "call_id": C1, "attempt": 1, "name": "callback:1"}
     log.add(r.CallbackOpened(**where, expires_at=HOUR))
 
     log.add(*outcome(log.lane, CancelTurn(turn="t1"), TurnStopped(), Policy(), NOW))
@@ -592,7 +594,7 @@ def test_a_model_whose_answer_does_not_fit_is_asked_again_so_often() -> None:
     unfit = r.MessageCompleted(call_id="t1.s1", attempt=1, parts=(Text("2"),), misfit="no object")
     log.add(unfit)
 
-    again = next_of(log, Policy(typed=True))
+    again = known_as(CallModel, next_of(log, Policy(typed=True)))
     assert (again.call_id, again.attempt) == ("t1.s2", 1)
     assert isinstance(next_of(log, Policy(typed=True, max_corrections=0)), FailTurn)
     log.add(*step_begins(2), replace(unfit, call_id="t1.s2", misfit=""))

@@ -83,7 +83,7 @@ def test_tokens_are_never_shown(record: AnyRecord) -> None:
 
 
 def test_the_types_of_records_are_told_apart() -> None:
-    kinds: tuple[type, ...] = r.AnyRecord.__args__  # type: ignore[attr-defined]
+    kinds: tuple[type, ...] = r.AnyRecord.__args__
     tags = {kind.__struct_config__.tag for kind in kinds}  # type: ignore[attr-defined]
 
     assert len(tags) == len(kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ ASKS = replace(SEEN, view=RemoteView((ASKED,)))
 
 def asking(*contacts: ChildContact) -> Log:
     """Return the log of a tool that waits for a remote child, after some contacts."""
-    here = {"call_id": "t1.s1.c1", "attempt": 1, "name": "agent:1"}
+    here: dict[str, Any] = {"call_id": "t1.s1.c1", "attempt": 1, "name": "agent:1"}
     called = r.SubagentCalled(
         **here, request_id="q1", child="", agent="clerk", url="https://far.example", message="hi"
     )

@@ -214,7 +214,7 @@ def test_a_workflow_that_cannot_work_is_refused_where_it_is_defined() -> None:
         (many, "one input"),
     ):
         with pytest.raises(InvalidDefinition, match=why):
-            workflow(function)  # type: ignore[call-overload]
+            workflow(function)  # type: ignore[arg-type]
     with pytest.raises(InvalidDefinition, match="an agent and a workflow are named sell"):
         Outlast([Agent("sell", ScriptedModel([])), sell])
 

@@ -182,7 +182,7 @@ def told(kind: str, data: dict[str, Any], output: Any = None) -> Outgoing:
         offset=5, type=kind, at=datetime.now(UTC), lane="main", data=data, version=1, call_id="c"
     )
     info = SessionInfo(
-        session_id="ses_1", tenant="t", agent="poet", mode="", status="", token="",
+        session_id="ses_1", tenant="t", agent="poet", mode="", status="", token="",  # type: ignore[arg-type]
         created_at=date_of(0), updated_at=date_of(0), end=5, over="", lanes=(),
     )  # fmt: skip
     return compose(event, info, output, date_of(NOW * 1000))

@@ -101,7 +101,7 @@ def test_a_connection_that_cannot_work_is_refused_when_it_is_written(
         "token_url": "https://hub.example/token",
         "client_id": "me",
     }
-    Connection(**right)
+    Connection(**right)  # type: ignore[arg-type]
     with pytest.raises(OutlastError, match=sentence) as refused:
         Connection(**{**right, **wrong})
     assert refused.value.code == "INVALID_DEFINITION"

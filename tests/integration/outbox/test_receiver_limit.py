@@ -69,6 +69,7 @@ def test_a_stalled_queue_is_handed_back_and_takes_no_more() -> None:
 def test_a_queue_that_moves_slowly_keeps_no_cursor_for_long() -> None:
     scene = Scene()
     scene.add(1, 2, *range(10, 20))
+    stalled: list[str] = []
     for _ in range(6):
         scene.wait(0.9)
         scene.limits.release("slow")

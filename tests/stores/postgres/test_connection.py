@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from known import known_as
 from postgres_proxy import Pooler, Wire, through
 from rival import ask, opened, rivalling
 
@@ -280,7 +281,7 @@ async def test_sessions_that_the_server_ends_are_opened_again(postgres_url: str)
                 store.listing.session(claim.session_id),
                 store.log.read(claim.session_id, 0),
             )
-            assert results[0][0].first_offset == 3 + number
+            assert known_as(Committed, results[0][0]).first_offset == 3 + number
         assert await end_of(store, claim.session_id) == 7
 
 
@@ -342,7 +343,7 @@ async def test_all_but_hints_and_signs_works_behind_a_transaction_pooler(
         async with store.log.transaction() as tx:
             assert await tx.fetch("SELECT note FROM contract_notes") == [(7,)]
         lease = await enlist(store, clock, "w2")
-        assert await asyncio.to_thread(lease.renew)
+        assert (await asyncio.to_thread(lease.renew)).alive
         await write(store, park(claim, delta(), number=7))
         await admit(store, message(clock, claim.session_id))
         assert (await store.work.claim("w2", 1))[0].number == 8

@@ -99,9 +99,10 @@ class Crowd:
         values = [r.ToolCompleted(call_id="c", attempt=1, value=value) for value in chosen]
         claim = replace(claim, number=claim.number + step)
         make = park if step == 5 else commit
+        records: list[r.AnyRecord] = [delta(), *values]
         return make(
             claim,
-            *(delta(), *values),
+            *records,
             worker=f"w{number}",
             tells=self.chance.random() < 0.7,
             frees=("t1.s1.c1",) if step > 2 else (),

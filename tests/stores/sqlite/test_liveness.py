@@ -201,7 +201,7 @@ async def test_a_lease_is_renewed_while_a_tools_transaction_is_open_elsewhere(
     other = SqliteStore(path, clock)
     await other.migrate()
     async with other.log.transaction(limit=0.1):
-        assert await asyncio.to_thread(lease.renew)
+        assert (await asyncio.to_thread(lease.renew)).alive
     await other.close()
 
 

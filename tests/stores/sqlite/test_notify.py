@@ -214,7 +214,7 @@ async def test_an_administrator_may_open_the_store_of_a_service(public: Path) ->
         for each in (path, workers_directory(path)):
             os.chown(each, 65534, 65534)
     async with client(path) as app:
-        assert app.store
+        assert not await app.sessions()
 
 
 async def test_a_database_that_was_made_open_to_others_is_told(

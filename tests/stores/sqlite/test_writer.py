@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from known import known
 from msgspec.structs import replace
 from remains import locked
 
@@ -425,7 +426,7 @@ async def test_the_writer_outlives_an_error_that_nobody_foresaw(
 ) -> None:
     surprise = Surprise()
     async with asyncio.timeout(TIMEOUT):
-        store._access.writer.hand_over(surprise)
+        known(store._access.writer).hand_over(surprise)
         assert isinstance(await surprise.refused, ZeroDivisionError)
         await admit(store, new_session(clock))
     assert "the writer met an error" in caplog.messages

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from outlast.clock import Clock
 from outlast.core.record import NewOutboxCursor
 from outlast.store import Claim, DeadLetter, OutboxCursor, Store
 from outlast.testing.clock import ManualClock
@@ -21,7 +22,7 @@ HOLD = 60_000
 HOOK = NewOutboxCursor("webhook", ("turn.completed", "turn.failed"), "https://shop.example/hook")
 
 
-async def start_with_cursor(store: Store, clock: ManualClock, **changes: Any) -> Claim:
+async def start_with_cursor(store: Store, clock: Clock, **changes: Any) -> Claim:
     return await start_and_claim(
         store, clock, **{"outbox": (HOOK,), "tags": {"on": "paper"}, **changes}
     )
