@@ -21,6 +21,7 @@ from outlast.store import (
     Claim,
     Commit,
     Committed,
+    Document,
     Loaded,
     LogPage,
     Permit,
@@ -474,3 +475,23 @@ def keeps_the_news(lane: Lane, e: r.ProviderAvailable) -> Lane:
 def cannot_wait(breaker: Breaker, now: int) -> bool:
     """Probes a provider that is left alone, in the place of `Breaker.is_paused`."""
     return False
+
+
+class IgnoresQueues(IgnoresLimits):
+    """Lets every turn of a queue begin at once."""
+
+    ignored = "queue:"
+
+
+class KeepsOldSettings(BrokenStore):
+    """Gives out the settings of a queue as they were at first."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._first: dict[str, Document] = {}
+
+    async def get(self, kind: str, tenant: str, name: str) -> Document | None:
+        found = await self.inner.document.get(kind, tenant, name)
+        if kind != "queue" or found is None:
+            return found
+        return self._first.setdefault(name, found)

@@ -104,6 +104,8 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.BooksAtOnce, "transactions ", 0),
     (broken.GrantsEverything, "limits ", 0),
     (broken.IgnoresModelLimits, "limits ", 0),
+    (broken.IgnoresQueues, "queues ", 0),
+    (broken.KeepsOldSettings, "queues ", 0),
     (broken.IgnoresAgentRates, "limits ", 1),
     (broken.IgnoresAgentLimits, "limits ", 12),
     (broken.LosesLetters, "children ", 0),

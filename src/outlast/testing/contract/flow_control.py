@@ -400,6 +400,25 @@ class FlowControlContract(StoreUnderTest):
         assert not (await ask_to_begin(store, patient, rate)).granted
         assert await ask_to_begin(store, second, rate) == GRANTED
 
+    async def test_however_many_come_ahead_of_a_call_it_has_its_turn(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        began, patient = await start_some(store, clock, 2)
+        await ask_to_begin(store, began)
+        assert await store.limit.acquire([request(patient, ahead=-3000)]) == [WAITS]
+        held, overtaken = [began, patient], 0
+        while True:
+            clock.advance(1000)
+            (urgent,) = await start_some(store, clock, 1, held)
+            held.append(urgent)
+            assert await store.limit.acquire([request(urgent, ahead=3000)]) == [WAITS]
+            await write(store, commit(began, delta(), frees=("t1.s1.c1",)))
+            if await ask_to_begin(store, patient) == GRANTED:
+                break
+            assert await ask_to_begin(store, urgent) == GRANTED
+            began, overtaken = urgent, overtaken + 1
+        assert overtaken == 5
+
     async def test_the_calls_of_limits_are_counted(self, store: Store, clock: ManualClock) -> None:
         first, second, third = await start_some(store, clock, 3)
         mail, post = Bound("queue:mail", concurrency=1), Bound("queue:post", concurrency=1)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from outlast.core.limit import Bound
+from outlast.core.queue import QueueSettings
 
 N = TypeVar("N")
 
@@ -69,11 +70,22 @@ class CallPermitted(HistoryNote, frozen=True, kw_only=True, tag=True):
 
 
 class CallQueued(HistoryNote, frozen=True, kw_only=True, tag=True):
-    """The store had a call wait for a limit; it holds no permit of limits that it did not name."""
+    """The store had a call wait for a limit; it holds no permit of limits that it did not name.
+
+    `held` are those before it in a queue's lines, under which it has its place.
+    """
 
     session_id: str
     call_id: str
     bounds: tuple[Bound, ...]
+    held: tuple[str, ...] = ()
+
+
+class QueueChanged(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """An operator changed the settings of a queue: these are written."""
+
+    queue: str
+    settings: QueueSettings
 
 
 class ProviderSpoke(HistoryNote, frozen=True, kw_only=True, tag=True):
@@ -104,6 +116,7 @@ class CommitWritten(HistoryNote, frozen=True, kw_only=True, tag=True):
     size: int
     parked: bool = False
     released: bool = False
+    frees: tuple[str, ...] = ()
     clock: int = 0
     """The store's own time."""
 

@@ -20,6 +20,7 @@ from outlast.testing.simulation.check_log import (
     transitions_are_whole,
 )
 from outlast.testing.simulation.check_provider import outages_are_waited_out
+from outlast.testing.simulation.check_queue import queues_hold
 from outlast.testing.simulation.check_rule import rules_are_heeded
 from outlast.testing.simulation.check_sign_in import sign_ins_are_ones_own
 from outlast.testing.simulation.check_state import state_is_kept
@@ -49,6 +50,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "models are shown the log": models_are_shown_the_log,
     "transactions are recorded": transactions_are_recorded,
     "limits hold": limits_hold,
+    "queues hold": queues_hold,
     "children are started once": children_are_started_once,
     "waits end once, in their time": waits_end_in_their_time,
     "callers are quoted": callers_are_quoted,

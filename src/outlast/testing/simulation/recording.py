@@ -8,6 +8,7 @@ from typing import Any
 from outlast.clock import Clock
 from outlast.core import record as r
 from outlast.core.event import type_of
+from outlast.core.name import OF_QUEUE
 from outlast.errors import OutlastError
 from outlast.store import (
     Admission,
@@ -104,8 +105,16 @@ class RecordingStore(WrappedStore):
                     session_id=request.session_id,
                     call_id=request.call_id,
                     bounds=request.bounds,
+                    held=await self._places_of(request),
                 )
         return results
+
+    async def _places_of(self, request: PermitRequest) -> tuple[str, ...]:
+        """Return in which of a queue's lines a turn has its place, though it waits in another."""
+        if len(request.bounds) < 2 or not request.bounds[0].name.startswith(OF_QUEUE):
+            return ()
+        rows = await self.inner.limit.permits(request.session_id)
+        return tuple(row.name for row in rows if row.held and row.call_id == request.call_id)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
         results = await self.inner.log.commit(commits)
@@ -156,6 +165,7 @@ class RecordingStore(WrappedStore):
             parked=commit.ready_at is None
             or commit.status in ("waiting", "sleeping", "idle", "failed"),
             released=commit.release,
+            frees=commit.frees,
             clock=self._clock.now(),
         )
 

@@ -42,6 +42,7 @@ from outlast.testing.simulation.history import (
 )
 from outlast.testing.simulation.oauth_service import NAME as HUB
 from outlast.testing.simulation.random_agent import OTHER_LANE, OrderLine, OutsideService
+from outlast.testing.simulation.random_queue import random_place
 
 T = TypeVar("T")
 
@@ -78,6 +79,7 @@ class SimulatedUser:
         chance: Random,
         messages: Sequence[str],
         outside: OutsideService,
+        in_queues: bool = False,
     ) -> None:
         self.name = name
         self._app = app
@@ -85,6 +87,7 @@ class SimulatedUser:
         self._chance = chance
         self._messages = messages
         self._outside = outside
+        self._in_queues = in_queues
         self._sessions: list[Session[Any]] = []
         self._sent: list[tuple[Session[Any], str, dict[str, Any], str]] = []
         self._backs: list[dict[str, str]] = []
@@ -136,6 +139,7 @@ class SimulatedUser:
                 capabilities={"request_input": can_ask},
                 deadline=deadline,
                 tags={"start": dispatch},
+                queue=random_place(dispatch) if self._in_queues else None,
             )
 
         session = await insist(start)

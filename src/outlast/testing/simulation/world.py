@@ -26,6 +26,7 @@ from outlast.testing.simulation.loop import LIFE, ProcessLife, VirtualLoop
 from outlast.testing.simulation.probe import watch
 from outlast.testing.simulation.provider import SimulatedProvider
 from outlast.testing.simulation.random_agent import OutsideService, random_agents
+from outlast.testing.simulation.random_queue import QueueOperator
 from outlast.testing.simulation.reader import SimulatedReader, all_events
 from outlast.testing.simulation.recording import RecordingStore
 from outlast.testing.simulation.user import SimulatedUser
@@ -88,8 +89,11 @@ class SimulatedWorld:
 
     async def happen(self) -> SimulationEvidence:
         """Live through it all, and say what is left."""
+        operator = QueueOperator(self._seed, self.memory, self.history)
+        await operator.set_up()
         for _ in range(FEWEST):
             self._workers.start()
+        changes = asyncio.create_task(operator.change_repeatedly())
         faults = asyncio.create_task(self._faults.strike_repeatedly())
         outages = asyncio.create_task(self._provider.come_and_go())
         readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
@@ -98,6 +102,7 @@ class SimulatedWorld:
         await asyncio.sleep(self._fault_plan.between(0.0, 60.0))
         await end(faults)
         await end(outages)
+        await end(changes)
         self._provider.mend()
         self._fault_plan.calm_down()
         self._faults.make_good()
@@ -128,7 +133,10 @@ class SimulatedWorld:
 
     def _user(self, name: str, app: Outlast) -> SimulatedUser:
         chance = Random(f"{self._seed}/{name}")  # noqa: S311 - the same every time
-        return SimulatedUser(name, app, self.history, chance, self._messages, self._outside)
+        in_queues = self._oauth_service is not None
+        return SimulatedUser(
+            name, app, self.history, chance, self._messages, self._outside, in_queues
+        )
 
     async def _live(self, life: ProcessLife, app: Outlast) -> None:
         await self._user(life.name, app).live(MOMENTS)
