@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -460,6 +461,47 @@ async def test_a_second_crash_begins_anew_from_the_same_milestone(store: Store) 
         assert shown(last) == [["go", "hang", "let go", "again", "let go"]]
         first, second = await the(session, "context.restarted")
         assert first.data == second.data
+        assert not await verify(app.store, session.id)
+
+
+async def test_a_skill_that_was_loaded_before_the_milestone_is_still_seen(
+    store: Store, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tea"
+    folder.mkdir()
+    head = "---\nname: tea\ndescription: How tea is made.\n---\n\n"
+    (folder / "SKILL.md").write_text(head + "Warm the pot first.\n", "utf-8")
+    hang, is_running, _ = hanging(idempotent=True)
+    again, is_again, _ = hanging(idempotent=True)
+    again = tool(idempotent=True, name="again")(again.function)
+    script = [
+        call("look", path="1"),
+        calls(("load_skill", {"skill": "tea"}), ("look", {"path": "2"})),
+        SETUP,
+        done(1),
+        call("hang"),
+        call("again"),
+        say("done"),
+    ]
+
+    def cook(model: ScriptedModel) -> Agent:
+        return planner(model, look, hang, again, skills=tmp_path)
+
+    session_id = await die(store, cook(ScriptedModel(script)), "go", is_running)
+    crashing = CrashingStore(store, how="raise")
+    with suppress(Crashed):
+        async with Outlast([cook(ScriptedModel(script))], store=crashing, worker=ABRUPT):
+            await is_again.wait()
+            crashing.crashed.set()
+    last = Watched(script)
+    async with Outlast([cook(last)], store=store, worker=FAST) as app:
+        session = await app.session(session_id)
+        await session.wait()
+
+        skill = "# Skill: tea\n\nWarm the pot first.|seen 2"
+        since = ["hang", "let go", "again", "let go"]
+        assert shown(last) == [["go", "load_skill+look", skill, *since]]
+        assert len(await the(session, "context.restarted")) == 2
         assert not await verify(app.store, session.id)
 
 

@@ -9,6 +9,8 @@ it is made by `view.py`.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core import record as r
@@ -27,6 +29,7 @@ from outlast.core.name import summary_call_name
 from outlast.core.policy import Policy
 from outlast.core.record import AnyRecord, Failure
 from outlast.core.result import Compacted, ModelFailed, SummaryLost
+from outlast.core.slice import Slices, values_of
 from outlast.core.usage import payer
 from outlast.core.view import View
 
@@ -40,6 +43,8 @@ GROWTH = 1.25
 MOST_SUMMARY_TRIES = 3
 """A summary that was begun so often, and of which nothing came, is given up: what it is made of may
 be what takes its workers down."""
+SKILLS = "outlast.skills"
+"""The slice of the skills that a model has loaded: each value names the call that gave the text."""
 
 NO_MODEL = Failure("NO_MODEL", "a run of a workflow has no model that could see more or less of it")
 TURN_UNKNOWN = Failure(
@@ -70,6 +75,26 @@ def part_size(part: Any) -> int:
         case ProviderPart():
             return len(part.data)
     return len(part.text)
+
+
+class PinnedCall(Struct, frozen=True):
+    """A call whose result has instructions that the model goes by."""
+
+    call_id: str = ""
+
+
+_decode_pinned = msgspec.json.Decoder(PinnedCall).decode
+
+
+def pinned_calls(slices: Slices) -> frozenset[str]:
+    """Return the calls whose results stay in the view, whatever else is left out of it."""
+    found: set[str] = set()
+    for value in values_of(slices, SKILLS):
+        try:
+            found.add(_decode_pinned(value.text).call_id)
+        except msgspec.MsgspecError:  # it was put there by others, and names no call
+            continue
+    return frozenset(found)
 
 
 # What comes next

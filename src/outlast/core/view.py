@@ -133,12 +133,16 @@ class View:
         self.messages.clear()
         self.offsets.clear()
 
-    def restarted(self, turn: str) -> r.ContextRestarted | None:
-        """Return the record by which a turn's context begins anew from the last milestone."""
+    def restarted(self, turn: str, pinned: Collection[str] = ()) -> r.ContextRestarted | None:
+        """Return the record by which a turn's context begins anew from the last milestone.
+
+        What it began with stays, and the results of `pinned` calls.
+        """
         if self._restart is None:
             return None
         milestone, began, until = self._restart
-        keep = tuple(offset for offset in began if offset <= until)
+        stays = {*began, *self.offsets_of(pinned)}
+        keep = tuple(sorted(offset for offset in stays if offset <= until))
         return r.ContextRestarted(turn=turn, milestone=milestone, until=until, keep=keep)
 
     @property
@@ -309,6 +313,15 @@ class View:
 
     def _void_answer(self, _: r.MessageCompleted) -> None:
         self.answers += 1
+
+    def offsets_of(self, calls: Collection[str]) -> set[int]:
+        """Return the offsets of the messages that have results of these calls."""
+        return {
+            offset
+            for message, offset in zip(self.messages, self.offsets, strict=True)
+            if isinstance(message, ToolOutputs)
+            and any(result.call_id in calls for result in message.results)
+        }
 
     @property
     def pending(self) -> tuple[ToolOutput, ...]:

@@ -40,7 +40,7 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
-from outlast.core.compaction import TURN_UNKNOWN, refused, rewound
+from outlast.core.compaction import TURN_UNKNOWN, pinned_calls, refused, rewound
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
 from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
@@ -298,8 +298,9 @@ class LaneRunner:
     async def _with_restart(self, action: CallModel) -> CallModel:
         """Say what the model sees from here on, which is known by places in the log."""
         await self.lane.flush()
-        view = await self.lane.folds.view()
-        return replace(action, restarted=view.restarted(action.turn))
+        folds = self.lane.folds
+        view = await folds.view()
+        return replace(action, restarted=view.restarted(action.turn, pinned_calls(folds.slices)))
 
     async def _try_to_open(self, records: list[AnyRecord], arrivals: int) -> bool:
         """Commit what another call's key, or an answer just in time, can stand against."""

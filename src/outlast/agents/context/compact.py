@@ -7,19 +7,17 @@ the provider has refused the request. When the model is asked is the engine's af
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from outlast.agents.agent import Agent
 from outlast.agents.context.plan import CompactionPlanner, as_text, told_instead
 from outlast.agents.context.policy import ON_OVERFLOW, ContextPolicy
-from outlast.agents.skill.tool import SKILLS
 from outlast.core.action import CompactContext
-from outlast.core.compaction import BYTES_PER_TOKEN
+from outlast.core.compaction import BYTES_PER_TOKEN, pinned_calls
 from outlast.core.message import ToolCall, storable, text_of
 from outlast.core.record import Failure
 from outlast.core.result import Answered, Compacted, ModelFailed, SummaryLost
-from outlast.core.slice import Slices, values_of
+from outlast.core.slice import Slices
 from outlast.core.view import View
 from outlast.log_context import get_logger
 
@@ -52,7 +50,7 @@ class Compaction:
             view,
             policy,
             action.tokens,
-            pinned=skill_calls(slices),
+            pinned=pinned_calls(slices),
             reads=lambda call: resources_read(agent, call),
             is_readable=agent.context is not None,
         )
@@ -127,15 +125,3 @@ def resources_read(agent: Agent[Any, Any], call: ToolCall) -> frozenset[str]:
         return frozenset(map(str, tool.reads(tool.arguments.parse(call.args))))
     except Exception:  # noqa: BLE001 - the arguments', or the user's own function's
         return frozenset()
-
-
-class _Loaded(msgspec.Struct, frozen=True):
-    call_id: str
-
-
-_decode = msgspec.json.Decoder(_Loaded).decode
-
-
-def skill_calls(slices: Slices) -> frozenset[str]:
-    """Return the calls whose results are instructions that the model goes by."""
-    return frozenset(_decode(value.text).call_id for value in values_of(slices, SKILLS))

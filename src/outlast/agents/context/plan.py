@@ -208,13 +208,7 @@ class CompactionPlanner:
         What is open besides, such as an approval, belongs to a step that is not over.
         """
         first = next((o for m, o in self.plan.messages if isinstance(m, UserMessage)), 0)
-        pinned = {
-            offset
-            for message, offset in self.plan.messages
-            if isinstance(message, ToolOutputs)
-            and any(result.call_id in self._pinned for result in message.results)
-        }
-        return {first, *self._view.began, *pinned}
+        return {first, *self._view.began, *self._view.offsets_of(self._pinned)}
 
     def _summaries(self, target: float) -> set[int]:
         """Return the offsets of earlier summaries, if they are short enough to stay as they are."""

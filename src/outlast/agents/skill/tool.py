@@ -17,9 +17,9 @@ from outlast.agents.skill.skill import SKILL_FILE, Skill
 from outlast.agents.state.reducer import upsert_by
 from outlast.agents.state.slice_type import slice_type
 from outlast.agents.tool import Tool, ToolResult
+from outlast.core.compaction import SKILLS
 from outlast.errors import InvalidSkill, ToolError
 
-SKILLS = "outlast.skills"
 MOST_LISTED = 200
 
 GUIDANCE = """\

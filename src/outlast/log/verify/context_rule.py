@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from outlast.core import record as r
+from outlast.core.compaction import pinned_calls
 from outlast.core.lane import CUT, RUNNING, Lane
 from outlast.core.record import AnyRecord
+from outlast.core.slice import Slices
 from outlast.core.view import TOLD
 
 Wrong = tuple[str, str]
@@ -34,6 +36,7 @@ class ContextOffsets:
     def __init__(self) -> None:
         self._began: set[int] = set()
         self._answer = 0
+        self._answers: dict[str, int] = {}
         self._milestone, self._until = 0, 0
         self._kept: set[int] = set()
         self._speaking: set[int] = set()
@@ -42,8 +45,11 @@ class ContextOffsets:
         self._worded: set[str] = set()
         self._first = 0
 
-    def add(self, e: AnyRecord, offset: int, lane: Lane) -> Iterator[Wrong]:
-        """Take in a record of the lane, and yield what is wrong with the places that it names."""
+    def add(self, e: AnyRecord, offset: int, lane: Lane, slices: Slices) -> Iterator[Wrong]:
+        """Take in a record of the lane, and yield what is wrong with the places that it names.
+
+        `slices` are those of the session before it.
+        """
         match e:
             case r.DeliveryQueued() if e.content:
                 self._worded.add(e.delivery_id)
@@ -53,14 +59,14 @@ class ContextOffsets:
                 if e.delivery_id in self._worded:
                     self._first = self._first or offset
             case r.MessageCompleted():
-                self._answer = offset
+                self._answer = self._answers[e.call_id] = offset
             case r.MilestoneReached():
                 calls = lane.turn.calls.values() if lane.turn else ()
                 is_over = all(call.is_done for call in calls)
                 self._milestone, self._kept = offset, self._began
                 self._until = self._answer if is_over else self._answer - 1
             case r.ContextRestarted():
-                yield from self._restarts(e)
+                yield from self._restarts(e, slices)
             case r.CompactionCompleted():
                 yield from self._compacts(e, offset)
             case r.ContextRewound():
@@ -72,7 +78,7 @@ class ContextOffsets:
         if isinstance(e, ENDS):
             self._ends[e.turn] = offset
 
-    def _restarts(self, e: r.ContextRestarted) -> Iterator[Wrong]:
+    def _restarts(self, e: r.ContextRestarted, slices: Slices) -> Iterator[Wrong]:
         self._first = -1  # what the first message said may be a milestone's by now
         if (e.milestone, e.until) != (self._milestone, self._until):
             yield (
@@ -80,8 +86,12 @@ class ContextOffsets:
                 f"{e.turn} goes on from {e.milestone} with what came after {e.until}, and"
                 f" its milestone is {self._milestone}, after {self._until}",
             )
-        if not set(e.keep) <= self._kept:
-            yield "WRONG_CONTEXT", f"{e.turn} keeps what did not begin its milestone's turn"
+        skills = {self._answers.get(call.rpartition(".c")[0]) for call in pinned_calls(slices)}
+        if not set(e.keep) <= self._kept | skills:
+            yield (
+                "WRONG_CONTEXT",
+                f"{e.turn} keeps what neither began its milestone's turn nor is a skill",
+            )
 
     def _compacts(self, e: r.CompactionCompleted, offset: int) -> Iterator[Wrong]:
         named = {*e.keep, *e.shortened, *([e.until] if e.until else [])}

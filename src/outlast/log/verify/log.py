@@ -44,8 +44,11 @@ class LaneLog:
         self._done_step = ""
         self._context = ContextOffsets()
 
-    def add(self, entry: Entry) -> Iterator[Wrong]:
-        """Take in an entry of this lane, and yield what is wrong with it."""
+    def add(self, entry: Entry, slices: Slices) -> Iterator[Wrong]:
+        """Take in an entry of this lane, and yield what is wrong with it.
+
+        `slices` are those of the session before it.
+        """
         if self.is_broken:
             return
         record = entry.record
@@ -56,7 +59,7 @@ class LaneLog:
         yield from self._stream(record, entry.offset)
         yield from self._owners(record)
         yield from self._steps(record)
-        yield from self._context.add(record, entry.offset, self.state)
+        yield from self._context.add(record, entry.offset, self.state, slices)
         yield from self.fold(entry)
 
     def fold(self, entry: Entry) -> Iterator[Wrong]:
@@ -146,7 +149,7 @@ class SessionLog:
             lane = self.lanes[entry.lane] = LaneLog(self.session_id, entry.lane)
             if self.started:
                 self._note(entry, lane.fold(self.started))
-        self._note(entry, lane.add(entry))
+        self._note(entry, lane.add(entry, self.slices))
         self._note(entry, self._state(entry))
         self._share(entry, lane)
         self.last = entry
