@@ -34,6 +34,7 @@ from loop_scene import (
 from outlast import Agent, Context, Outlast, ToolResult, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.agents.planning.progress import NO_PLAN
+from outlast.core import state_change
 from outlast.core.message import Message, ToolOutputs, UserMessage, text_of
 from outlast.errors import (
     DeadlineExceeded,
@@ -48,6 +49,7 @@ from outlast.errors import (
 from outlast.milestones import CheckpointTrigger, DurableLoop, IntervalTrigger
 from outlast.planning import AddStep, Plan, Planning, ProgressSection, SetupPlan, UpdateStep
 from outlast.prompts import PromptContext, PromptTemplate, Section
+from outlast.session.inbox import QueueLimits
 from outlast.state import Snapshot, reducer, slice_type
 from outlast.testing import ScriptedModel, call, say
 from outlast.testing.clock import ManualClock
@@ -885,6 +887,38 @@ async def test_a_large_checkpoint_is_compressed(directory: Path) -> None:
     snapshot = loop.load_checkpoint()
     assert snapshot is not None
     assert snapshot.query(Bulk).all() == [Bulk("tea " * 1_000_000)]
+
+
+async def test_an_execution_goes_on_with_a_state_that_no_message_and_no_other_session_may_have(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Elsewhere these are 32 and 128 MiB, which would take seconds.
+    monkeypatch.setattr(state_change, "MAX_MESSAGE", 100_000)
+    small = QueueLimits(session=1000, session_bytes=250_000)
+    monkeypatch.setitem(Outlast.__init__.__kwdefaults__, "queue_limits", small)
+    is_broken = [True]
+
+    @tool
+    async def gather() -> ToolResult[Bulk]:
+        """Gather a lot."""
+        return ToolResult("gathered", Bulk("tea " * 50_000))
+
+    def reply(request: ModelRequest) -> ScriptedReply:
+        if not is_broken[0]:
+            return say("done")
+        if len(request.view.messages) > 1:
+            raise ScriptedError("structural", "the model is broken")
+        return call("gather")
+
+    agent = Agent("gatherer", ScriptedModel(reply), tools=[gather])
+    loop = DurableLoop(agent, directory, str, CheckpointTrigger(event_types={Bulk}))
+    await interrupted(loop)
+    is_broken[0] = False
+
+    assert (await loop.execute()).attempts == 2
+    snapshot = loop.load_checkpoint()
+    assert snapshot is not None
+    assert snapshot.query(Bulk).all() == [Bulk("tea " * 50_000)]
 
 
 # What a loop is made of

@@ -55,6 +55,7 @@ from outlast.milestones.recorder import ExecutionRecorder
 from outlast.milestones.request import Req, RequestType
 from outlast.runtime import Deps, checked_deps
 from outlast.session import Result, Session
+from outlast.session.handle import restore_state
 from outlast.session.inbox import QueueLimits
 from outlast.session.start import NewSession
 from outlast.store import Store
@@ -284,7 +285,7 @@ class DurableLoop(Generic[Req, Out]):
                 return await result_of(await start_described(app, new))
         async with self._app(store, ROLLBACK_ONLY) as app:
             session = await start_described(app, new)
-            (await (await session.mutate().rollback(restored)).result()).unwrap()
+            (await (await restore_state(session, restored)).result()).unwrap()
         async with self._app(store, WorkerSettings(), self._deps):
             return await result_of(session)
 

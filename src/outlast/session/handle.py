@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 from outlast.agents.agent import Agent
 from outlast.agents.runtime.json_value import from_json
 from outlast.agents.runtime.model_call import output_of
+from outlast.agents.state.change_request import rollback_request
 from outlast.agents.state.slice_type import type_of
 from outlast.agents.state.snapshot import Snapshot
 from outlast.agents.tool import Tool
@@ -622,3 +623,9 @@ async def wait_or_outage(
     is waited for: empty, if none is.
     """
     return await session._result_within(delivery_id, timeout, known=known, logs=False)
+
+
+async def restore_state(session: Session[Any], snapshot: Snapshot) -> Receipt[Any]:
+    """Have a session go on with a state that it had before, which may be larger than a message."""
+    change = rollback_request(snapshot)
+    return await session._add(await session.info(), change, MAIN, f"session:{session.id}", None)
