@@ -205,19 +205,21 @@ async def test_a_checkpoint_is_the_sessions_snapshot_and_goes_through_json(direc
 async def test_a_checkpoint_has_all_slices_and_what_the_session_is_known_by(
     directory: Path,
 ) -> None:
-    await interrupted(loop := loop_in(directory, 2, has_done(1)))
+    tags = {"team": "kitchen", "day": "monday"}
+    await interrupted(loop := loop_in(directory, 2, has_done(1), tags=tags))
     snapshot = loop.load_checkpoint()
     assert snapshot is not None
+    assert snapshot.tags == tags
     assert snapshot.query(Finding).all() == [Finding("step 1")]
     assert snapshot.query(Plan).latest() == plan_of(loop)
     assert snapshot.session_id.startswith("ses_")
     assert snapshot.created_at <= snapshot.taken_at
 
-    await interrupted(loop := loop_in(directory, 2, has_done(2)))
+    await interrupted(loop := loop_in(directory, 2, has_done(2), tags=tags))
     later = loop.load_checkpoint()
     assert later is not None
     assert (later.session_id, later.created_at) == (snapshot.session_id, snapshot.created_at)
-    assert later.taken_at > snapshot.taken_at
+    assert (later.tags, later.taken_at > snapshot.taken_at) == (tags, True)
 
 
 async def test_a_checkpoint_has_the_sessions_that_were_started_also_before_a_crash(

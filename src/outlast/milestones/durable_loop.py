@@ -8,7 +8,7 @@ the process is in the files of `directory.py`. Only this loop takes state back.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from copy import copy
 from datetime import datetime, timedelta
@@ -32,6 +32,7 @@ from outlast.core.message import Said
 from outlast.core.name import MAIN
 from outlast.core.record import UsageSum
 from outlast.core.setting import count_of, one_of
+from outlast.core.tag import check_tags
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     DeadlineExceeded,
@@ -100,7 +101,7 @@ class DurableLoop(Generic[Req, Out]):
     The agent is told what `message` makes of a request: by default a text as it is, and other
     types as JSON. `keep` checkpoints are kept. What a slice has kept in an older version of its
     class is migrated as the slice says; where it cannot be, `schema_change="migrate"` refuses to go
-    on and "fresh" begins anew.
+    on and "fresh" begins anew. Checkpoints have the `tags` of the loop.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class DurableLoop(Generic[Req, Out]):
         deps: Deps | None = None,
         keep: int = 3,
         schema_change: SchemaChange = "migrate",
+        tags: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.agent = with_trigger(agent, trigger)
@@ -123,6 +125,7 @@ class DurableLoop(Generic[Req, Out]):
         self._deadline = checked_deadline(deadline)
         self._deps = checked_deps(deps)
         self._schema_change = one_of(SchemaChange, "schema_change", schema_change)
+        self._tags = check_tags(tags)
         self._clock = clock or Clock()
         self._files = ExecutionDirectory(self.directory, count_of("keep", keep))
 
@@ -276,6 +279,7 @@ class DurableLoop(Generic[Req, Out]):
             capabilities=NOBODY_TO_ASK,
             deadline=date_of(execution.deadline_at) if execution.deadline_at else None,
             session_id=execution.session_id,
+            tags=self._tags,
         )
 
     async def _run(self, store: Store, new: NewSession, restored: Snapshot | None) -> Result[Out]:
