@@ -40,10 +40,16 @@ class CountingStore(WrappedStore):
         self.was_refused = asyncio.Event()
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
         self._ask("read")
-        return await super().read(session_id, after, limit, large=large)
+        return await super().read(session_id, after, limit, large=large, lane=lane)
 
     async def session(self, session_id: str) -> SessionInfo | None:
         self._ask("session")

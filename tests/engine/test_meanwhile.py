@@ -39,9 +39,15 @@ class Meanwhile(WrappedStore):
         self.before_commit: Callable[[Commit], Awaitable[object]] | None = None
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
-        page = await super().read(session_id, after, limit, large=large)
+        page = await super().read(session_id, after, limit, large=large, lane=lane)
         if happens := self.after_read:
             self.after_read = None
             await happens()

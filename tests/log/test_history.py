@@ -102,9 +102,15 @@ class Watching(WrappedLog):
         self.read_entries: list[int] = []
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
-        page = await super().read(session_id, after, limit, large=large)
+        page = await super().read(session_id, after, limit, large=large, lane=lane)
         self.read_entries += [entry.offset for entry in page.entries]
         return page
 

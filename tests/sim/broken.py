@@ -155,9 +155,15 @@ class SkipsEvents(BrokenStore):
     counted = 0
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
-        page = await self.inner.log.read(session_id, after, limit, large=large)
+        page = await self.inner.log.read(session_id, after, limit, large=large, lane=lane)
         self.counted += 1
         return page if self.counted % 5 else replace(page, entries=page.entries[1:])
 

@@ -19,10 +19,10 @@ from outlast.core.lane import FOLD, Lane
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, change_all
 from outlast.core.view import View, view_of
-from outlast.errors import StoreFull, StoreUnavailable, UnknownSession
+from outlast.errors import CursorAhead, StoreFull, StoreUnavailable, UnknownSession
 from outlast.log.snapshot import FoldStart, load_start
 from outlast.log_context import get_logger
-from outlast.store import Commit, Committed, FoldSnapshot, Loaded, Store
+from outlast.store import Commit, Committed, FoldSnapshot, Loaded, LogPage, Store
 
 log = get_logger("outlast.engine")
 
@@ -324,20 +324,33 @@ class LaneFolds:
         return view
 
     async def _show(self, view: View, until: int | None = None) -> None:
-        """Show a view the log up to an offset, or to `head`.
+        """Show a view the lane's log up to an offset, or to `head`.
 
-        That may move on meanwhile: later records are shown it.
+        That may move on meanwhile: later records are shown it. What other lanes wrote is passed
+        over, so the last entry read may stand before the end: then the log is asked what stands
+        there.
         """
         cursor, checksum = 0, ""
         while cursor < (head := self.head if until is None else until):
-            page = await insist(self._clock, self._store.log.read, self.session_id, cursor)
+            page = await self._read(cursor, self.name)
             entries = [e for e in page.entries if e.offset <= head]
-            if page.checksum != checksum or not entries:
+            if page.checksum != checksum:
                 raise HistoryChanged
-            view.see_all(entries, self.name)
-            cursor, checksum = entries[-1].offset, entries[-1].checksum
+            if entries:
+                view.see_all(entries, self.name)
+                cursor, checksum = entries[-1].offset, entries[-1].checksum
+            else:
+                cursor, checksum = head, (await self._read(head)).checksum
             if cursor == self.head and checksum != self.checksum:
                 raise HistoryChanged
+
+    async def _read(self, after: int, lane: str | None = None) -> LogPage:
+        """Read a page of the log behind something that was in it."""
+        read = self._store.log.read
+        try:
+            return await insist(self._clock, read, self.session_id, after, lane=lane)
+        except CursorAhead:
+            raise HistoryChanged from None
 
 
 def changes_slices(records: Iterable[AnyRecord]) -> bool:

@@ -112,11 +112,18 @@ class LogStore(Protocol):
         ...
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
         """Return the entries after a cursor, about `limit` of them, whole commits only.
 
-        Without `large`, values over 64 KiB are not read, and are empty.
+        Without `large`, values over 64 KiB are not read, and are empty. With a `lane`, only its
+        entries are read.
 
         A page ends behind the commit with which it holds `limit` entries or `FULL_PAGE` bytes of
         them, large values included; so there is at least one on it if there is one at all.

@@ -89,9 +89,15 @@ class WrappedLog(Wrapper):
         return await self.inner.log.load(session_id, lane, after)
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
-        return await self.inner.log.read(session_id, after, limit, large=large)
+        return await self.inner.log.read(session_id, after, limit, large=large, lane=lane)
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self.inner.log.read_back(session_id, before, limit)

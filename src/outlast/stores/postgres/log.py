@@ -70,9 +70,16 @@ class PostgresLog:
         return await self._access.parts().reading.load(session_id, lane, after)
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
-        return await self._access.parts().reading.read(session_id, after, limit, large=large)
+        reading = self._access.parts().reading
+        return await reading.read(session_id, after, limit, large=large, lane=lane)
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:
         return await self._access.parts().reading.read_back(session_id, before, limit)

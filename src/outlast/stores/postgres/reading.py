@@ -50,9 +50,12 @@ class LogReader:
 
     # Pages
 
-    async def read(self, session_id: str, after: int, limit: int, *, large: bool) -> LogPage:
+    async def read(
+        self, session_id: str, after: int, limit: int, *, large: bool, lane: str | None
+    ) -> LogPage:
         # The column is an integer, and a cursor comes from the reader.
-        params = {"session_id": session_id, "after": min(after, MOST_OFFSET), "limit": limit}
+        first = min(after, MOST_OFFSET)
+        params = {"session_id": session_id, "after": first, "limit": limit, "lane": lane}
         found = await self._find("log_after", session_id, params)
         if after > found.end:
             raise cursor_ahead(session_id, after, found.end)

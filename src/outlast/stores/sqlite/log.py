@@ -61,10 +61,16 @@ class SqliteLog:
         return await self._access.read(lambda db: reading.load(db, session_id, lane, after))
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
         return await self._access.read(
-            lambda db: reading.read(db, session_id, after, limit, large=large)
+            lambda db: reading.read(db, session_id, after, limit, large=large, lane=lane)
         )
 
     async def read_back(self, session_id: str, before: int, limit: int = 50) -> LogPage:

@@ -15,6 +15,7 @@ from outlast.store.refusal import cursor_ahead, unknown_session
 from outlast.stores.sqlite.database import (
     OFFSETS,
     Database,
+    Params,
     Row,
     column_of,
     key_of,
@@ -40,12 +41,16 @@ def find_log(db: Database, session_id: str) -> SessionLogRows:
 # Pages
 
 
-def read(db: Database, session_id: str, after: int, limit: int, *, large: bool) -> LogPage:
+def read(
+    db: Database, session_id: str, after: int, limit: int, *, large: bool, lane: str | None
+) -> LogPage:
     log = find_log(db, session_id)
     if after > log.end:
         raise cursor_ahead(session_id, after, log.end)
     entries: list[Entry] = []
-    with closing(db.each("log_after", bounds(log, after))) as rows:
+    name = "log_after" if lane is None else "log_of_lane_after"
+    keys: Params = {**bounds(log, after), "lane": column_of(lane or "")}
+    with closing(db.each(name, keys)) as rows:
         for found in until_full(db, log, rows, limit, after=after, large=large):
             entries += found
     cursor = entries[-1].offset if entries else after

@@ -198,6 +198,26 @@ class ReadingContract(StoreUnderTest):
         assert page.entries[-1].offset == 5
         assert page.end == 11
 
+    async def test_the_entries_of_one_lane_are_read_page_by_page(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        for number in range(4):
+            await admit(store, message(clock, claim.session_id, lane=f"lane {number % 2}"))
+        await write(store, commit(claim, delta("one"), delta("two"), delta("three")))
+        everything = await read_all(store, claim.session_id)
+
+        for lane in ("main", "lane 0", "lane 1", "no such lane"):
+            found: list[Entry] = []
+            cursor, checksum = 0, ""
+            while (page := await store.log.read(claim.session_id, cursor, 2, lane=lane)).entries:
+                assert page.checksum == checksum
+                found += page.entries
+                cursor, checksum = page.cursor, found[-1].checksum
+            assert found == [entry for entry in everything if entry.lane == lane]
+        [second] = (await store.log.read(claim.session_id, 4, lane="lane 0")).entries
+        assert second.offset == 5
+
     async def test_a_lane_is_loaded_without_the_words_of_other_lanes(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -167,10 +167,17 @@ class SimulatedConnection(WrappedStore):
         )
 
     async def read(
-        self, session_id: str, after: int, limit: int = 500, *, large: bool = True
+        self,
+        session_id: str,
+        after: int,
+        limit: int = 500,
+        *,
+        large: bool = True,
+        lane: str | None = None,
     ) -> LogPage:
         return await self._send(
-            lambda: self.inner.log.read(session_id, after, limit, large=large), self._read_fault()
+            lambda: self.inner.log.read(session_id, after, limit, large=large, lane=lane),
+            self._read_fault(),
         )
 
     async def session(self, session_id: str) -> SessionInfo | None:

@@ -58,7 +58,9 @@ $$;
 
 -- A page of the log after a cursor: the session as above, with the checksum of the record at the
 -- cursor, then whole rows until they hold `most` records or 8 MiB as they are stored.
-CREATE OR REPLACE FUNCTION outlast.read(session text, after integer, most integer)
+CREATE OR REPLACE FUNCTION outlast.read(
+        session text, after integer, most integer, only_lane text
+    )
     RETURNS TABLE (kind text, first_offset integer, count integer, lane text, at bigint, data bytea)
     LANGUAGE plpgsql STABLE ROWS 100
     SET enable_seqscan = off
@@ -91,6 +93,7 @@ BEGIN
                      WHERE b.tenant = s.tenant
                        AND b.sid = s.sid
                        AND b.first_offset >= outlast.row_with(s.tenant, s.sid, after + 1)
+                       AND (only_lane IS NULL OR b.lane = only_lane)
                      ORDER BY b.first_offset
                      LIMIT greatest(most, 1)) AS g) AS p
      WHERE p.held - least(p.count, p.first_offset + p.count - 1 - after) < greatest(most, 1)

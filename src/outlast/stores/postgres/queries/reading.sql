@@ -2,7 +2,7 @@
 SELECT * FROM outlast.load(:session_id, :lane, :fold, :after);
 
 -- name: log_after
-SELECT * FROM outlast.read(:session_id, :after, :limit);
+SELECT * FROM outlast.read(:session_id, :after, :limit, :lane);
 
 -- name: log_before
 SELECT * FROM outlast.read_back(:session_id, :before, :limit);

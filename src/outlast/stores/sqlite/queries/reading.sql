@@ -9,6 +9,15 @@ SELECT key, count, lane, at, data
    AND key <= :last
  ORDER BY key;
 
+-- name: log_of_lane_after
+-- The same of one lane: rows of others are passed over.
+SELECT key, count, lane, at, data
+  FROM outlast_log
+ WHERE key >= coalesce((SELECT max(key) FROM outlast_log WHERE key BETWEEN :base AND :first), :first)
+   AND key <= :last
+   AND lane IS :lane
+ ORDER BY key;
+
 -- name: row_at
 -- The row that holds an offset.
 SELECT at, data
