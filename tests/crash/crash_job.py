@@ -136,7 +136,9 @@ async def dispatch(
 async def admit(app: Outlast, message: str) -> str:
     """Return what became of a start and a follow-up, each under an id of its own."""
     try:
-        session: Session[Any] = await app.start("errand", message, dispatch_id="the start")
+        session: Session[Any] = await app.start(
+            "errand", message, dispatch_id="the start", tags={"customer": "42"}
+        )
     except DispatchConflict as conflict:
         return conflict.code
     follow_up = await session.send(message, dispatch_id="the follow-up")

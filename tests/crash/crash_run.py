@@ -128,7 +128,9 @@ async def play_all(
 
 async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]) -> Story:
     async with scene.open() as app:
-        session: Session[Any] = await app.start(agent, "Go!", dispatch_id="start", principal="ada")
+        session: Session[Any] = await app.start(
+            agent, "Go!", dispatch_id="start", principal="ada", tags={"customer": "42"}
+        )
         assert session.receipt is not None
         over = asyncio.Event()
         workers = asyncio.create_task(keep_working(scene, kills, over))

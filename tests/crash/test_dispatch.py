@@ -32,6 +32,8 @@ async def test_the_same_dispatch_a_hundred_times_at_once_is_one_delivery_and_one
     assert list(receipts.values()) == [100]
     async with scene.open() as app:
         [session] = await app.sessions()
+        [found] = await app.sessions(tags={"customer": "42"})
+        assert found.session_id == session.session_id
         deliveries = await app.store.listing.deliveries(session.session_id)
         assert next(iter(receipts)).split() == [
             session.session_id,
