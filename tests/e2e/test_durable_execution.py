@@ -897,7 +897,9 @@ async def test_an_execution_goes_on_with_a_state_that_no_message_and_no_other_se
     # Elsewhere these are 32 and 128 MiB, which would take seconds.
     monkeypatch.setattr(state_change, "MAX_MESSAGE", 100_000)
     small = QueueLimits(session=1000, session_bytes=250_000)
-    monkeypatch.setitem(Outlast.__init__.__kwdefaults__, "queue_limits", small)
+    defaults = Outlast.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "queue_limits", small)
     is_broken = [True]
 
     @tool
