@@ -52,6 +52,7 @@ from outlast.runtime import Deps, Runtime, open_soon
 from outlast.session import Receipt, Request, Session, request_of
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
+from outlast.session.code_check import CodeFinding, check_code
 from outlast.session.deployment import DeploymentControl
 from outlast.session.erase import SessionEraser
 from outlast.session.inbox import Inbox, QueueLimits, checked_url
@@ -460,6 +461,14 @@ class Outlast:
             before=check_cursor("before", before),
             limit=check_limit(limit),
         )
+
+    async def check(self) -> tuple[CodeFinding, ...]:
+        """Compare this code with what is open in the store: what is missing, and what mends it.
+
+        Agents and tools that are gone, arguments that no longer fit, questions that are not asked
+        any more, state and output types that have changed. Changes nothing.
+        """
+        return await check_code(self.store, self.agents, self.workflows)
 
     # Hooks
 

@@ -44,6 +44,7 @@ from outlast.log.explain import Explanation
 from outlast.log.milestone import Milestone
 from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import NO_HEADERS, Callbacks
+from outlast.session.code_check import CodeFinding
 from outlast.session.deployment import DeploymentControl
 from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
@@ -1051,3 +1052,7 @@ class SyncOutlast(Bridge[Outlast]):
                 limit=limit,
             )
         )
+
+    def check(self) -> tuple[CodeFinding, ...]:
+        """Compare this code with what is open in the store: what is missing, and what mends it."""
+        return self._thread.run(self._target.check())

@@ -1,8 +1,11 @@
 """An agent: a model, instructions and tools, and how it should behave."""
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
 from typing import Any, Generic
 
+import msgspec
 from typing_extensions import TypeVar
 
 from outlast.agents.context.policy import ON_OVERFLOW, ContextPolicy, checked_context
@@ -41,6 +44,13 @@ from outlast.agents.validation import (
 from outlast.core.policy import OnBusy, OnPartial, Policy, Resume
 from outlast.core.queue import check_queue
 from outlast.core.setting import count_of, group_of, one_of, seconds_of
+
+
+def digest_of(seen: Any) -> str:
+    """Return a digest of what somebody sees; the order of names says nothing."""
+    text = json.dumps(msgspec.to_builtins(seen), sort_keys=True)
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
 
 Deps = TypeVar("Deps", default=Any)
 Out = TypeVar("Out", default=str)
@@ -165,6 +175,12 @@ class Agent(Generic[Deps, Out]):
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
+
+    def digests(self) -> dict[str, str]:
+        """Return digests of what its model and its callers see, by what they are of."""
+        parts = {f"{self.name}.tool.{spec.name}": digest_of(spec) for spec in self.specs}
+        parts[f"{self.name}.output"] = digest_of(self.output.schema if self.output else "text")
+        return {**parts, self.name: digest_of([self.description, sorted(parts.items())])}
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool that has a name, or had it before."""

@@ -12,6 +12,7 @@ from outlast.cli.command import deployments, keys, queues, schedules, webhooks
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
+from outlast.cli.command.check import check
 from outlast.cli.command.compact import compact
 from outlast.cli.command.demo import demo
 from outlast.cli.command.dev import dev
@@ -42,7 +43,7 @@ COMMANDS = (
     *(demo, dev, chat, serve, worker),
     *(sessions, show, explain, logs, prompt, milestones, skills),
     *(send, answer, requests, cancel, retry, end, compact, rewind),
-    *(workers, lanes, drain, providers, usage, verify),
+    *(workers, lanes, drain, providers, usage, verify, check),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "keys": ("Who may call the server.", keys.COMMANDS),

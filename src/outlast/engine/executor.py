@@ -6,7 +6,7 @@ it runs. Agents' executor is in `agents/runtime/executor.py`, the journal in `ca
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
@@ -188,6 +188,13 @@ class Executor(Protocol):
 
     def tool_timeouts(self, tool: str) -> CallTimeouts:
         """Return how long a tool may run."""
+        ...
+
+    def digests(self) -> Mapping[str, str]:
+        """Return digests of what the models and the callers of the agent see, by what they are of.
+
+        The agent's own is under its name, those of its parts behind it: `support.tool.refund`.
+        """
         ...
 
     def providers(self) -> Collection[Provider]:

@@ -37,6 +37,7 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreError
 from outlast.log_context import enter, get_logger
 from outlast.store import Claim, Store, WorkerInfo
+from outlast.store.work import NO_DIGESTS
 
 LANE_OVERHEAD = 16 * 1024
 """About how many bytes a lane takes besides its texts."""
@@ -245,6 +246,7 @@ class Worker:
             liveness_address=self._settings.liveness_address,
             arrived_since=self._arrived_since,
             deployment=self._settings.deployment,
+            digests=self._digests() if self._settings.deployment else NO_DIGESTS,
         )
         asked_at = self._clock.boottime()
         lease = await self._store.work.enlist(info, int(seconds(self._settings.lease) * 1000))
@@ -260,6 +262,13 @@ class Worker:
             counters=self._counters.text,
         )
         self._lease_keeper.start()
+
+    def _digests(self) -> dict[str, str]:
+        """Return the digests of what the models and the callers of its agents see."""
+        found: dict[str, str] = {}
+        for executor in self._executors.values():
+            found.update(executor.digests())
+        return found
 
     def _declared_dead(self) -> None:
         """Let every lane go, and begin anew under another name: a worker took this one for dead."""

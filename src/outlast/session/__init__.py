@@ -7,6 +7,7 @@ from outlast.core.lane import SessionMode, Status
 from outlast.core.queue import QueueSettings
 from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import Callbacks
+from outlast.session.code_check import CodeFinding
 from outlast.session.deployment import DeploymentControl
 from outlast.session.handle import Receipt, Session
 from outlast.session.listing import WorkerControl
@@ -25,6 +26,7 @@ __all__ = [
     "BulkControl",
     "BulkRetry",
     "Callbacks",
+    "CodeFinding",
     "DeploymentControl",
     "LanePlace",
     "Observation",

@@ -14,6 +14,7 @@ from outlast.core.record import FORMAT
 from outlast.store.pin import NO_PIN, Pin
 
 NO_LIMITS: Mapping[str, int] = {}
+NO_DIGESTS: Mapping[str, str] = {}
 
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 300_000
 """How many milliseconds a lane is left alone after its second owner died, and at most. The pause
@@ -44,7 +45,8 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     where it would listen, and the store where it is reached. `evidence` lists what can prove its
     death before its lease ends; `silent` says that the database sees none of its connections now.
     With `arrived_since` it is given only lanes for which something has arrived since then.
-    `deployment` names the version of the code that it runs, if that has a name.
+    `deployment` names the version of the code that it runs, if that has a name, and `digests` are
+    those of what the models and the callers of its agents see, by what they are of.
     """
 
     worker: str
@@ -66,6 +68,7 @@ class WorkerInfo(Struct, frozen=True, gc=False, kw_only=True):
     silent: bool = False
     arrived_since: datetime | None = None
     deployment: str = ""
+    digests: Mapping[str, str] = NO_DIGESTS
 
 
 class DeploymentInfo(Struct, frozen=True, gc=False, kw_only=True):
@@ -74,7 +77,7 @@ class DeploymentInfo(Struct, frozen=True, gc=False, kw_only=True):
     It serves `agents`, and is `current` for those of which no other was made current later: its
     workers take up what is pinned to none. `workers` counts those that are alive and do not drain.
     Pinned to it are `turns`, `runs` of workflows among them, the first since `oldest_at`, and
-    `sessions` that stay with it.
+    `sessions` that stay with it. `digests` are those that its workers told last.
     """
 
     name: str
@@ -86,6 +89,7 @@ class DeploymentInfo(Struct, frozen=True, gc=False, kw_only=True):
     runs: int = 0
     sessions: int = 0
     oldest_at: datetime | None = None
+    digests: Mapping[str, str] = NO_DIGESTS
 
     @property
     def can_be_retired(self) -> bool:

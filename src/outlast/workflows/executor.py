@@ -56,6 +56,9 @@ class WorkflowExecutor:
 
     # The body
 
+    def digests(self) -> dict[str, str]:
+        return {}
+
     def run_tool(
         self, call: OpenCall, start: Start, journal: CallJournal
     ) -> Coroutine[Any, Any, ToolEnd | None]:

@@ -198,6 +198,9 @@ class AgentExecutor:
             log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
             return False
 
+    def digests(self) -> dict[str, str]:
+        return self._agent.digests()
+
     def misfit(self, call: OpenCall) -> str:
         tool = self._agent.find_tool(call.tool)
         return tool.misfit(call.tool, call.args) if tool else ""

@@ -93,6 +93,7 @@ class TracedExecutor:
         self.slot_for = executor.slot_for
         self.may_answer = executor.may_answer
         self.misfit = executor.misfit
+        self.digests = executor.digests
         self.contact_child = executor.contact_child
         self.note_of_tool = executor.note_of_tool
         self.change_state = executor.change_state

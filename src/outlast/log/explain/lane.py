@@ -10,10 +10,10 @@ from outlast.core.record import NO_USAGE
 from outlast.core.usage import in_figures
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
-from outlast.log.explain.obstacle import the_permits
+from outlast.log.explain.obstacle import naming, the_permits
 from outlast.log.explain.owner import who_carries
 from outlast.log.explain.turn import within_turn
-from outlast.store import ANYONE, WAIT_THEIR_TURN, LaneInfo
+from outlast.store import ANYONE, WAIT_THEIR_TURN, LaneInfo, Pin
 
 MOST_QUEUED = 5
 """So many waiting messages are named; the rest is counted."""
@@ -108,8 +108,17 @@ def on_which_deployment(info: LaneInfo, turn: Turn, evidence: ExplainEvidence) -
     elif pin.stays:
         words += f", and stays with {pin.deployment}"
     elif pin.deployment != began_on:
-        words += f", and goes on with {pin.deployment}"
+        words += f", and goes on with {pin.deployment}{what_differs(began_on, pin, info, evidence)}"
     yield Cause(kind="deployment", text=words, turn=turn.id)
+
+
+def what_differs(began_on: str, pin: Pin, info: LaneInfo, evidence: ExplainEvidence) -> str:
+    """Name the parts of the agent that are others for its model or its callers by now."""
+    known = {each.name: each.digests for each in evidence.deployments}
+    before, after = known.get(began_on, {}), known.get(pin.deployment, {})
+    parts = [key for key in {**before, **after} if key.startswith(f"{info.agent}.")]
+    other = sorted(key.partition(".")[2] for key in parts if before.get(key) != after.get(key))
+    return f", where these are others: {naming(other)}" if other and before and after else ""
 
 
 def what_it_used(turn: Turn) -> Iterator[Cause]:

@@ -456,7 +456,9 @@ CREATE TABLE outlast.deployments (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
     agents jsonb NOT NULL,
     began_at bigint NOT NULL,
-    current_since bigint NOT NULL
+    current_since bigint NOT NULL,
+    -- Of what models and callers see, by what they are of; nothing here reads them.
+    digests jsonb NOT NULL DEFAULT '{}'
 );
 
 -- The lanes that are pinned to a deployment, `*` being every one, and since when. One that `stays`

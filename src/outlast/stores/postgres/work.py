@@ -144,6 +144,7 @@ class PostgresWork:
             row = evidence.row(parts.heartbeat.descriptor)
             if worker.deployment:
                 named = {"deployment": worker.deployment, "agents": to_json(list(worker.agents))}
+                named["digests"] = msgspec.json.encode(worker.digests).decode()
                 statement = self._queries["add_deployment"].bind(named)
                 await parts.writer.submit(SingleStatement(statement))
             await parts.writer.submit(self._enlist(worker, lease, sign, row))
@@ -282,7 +283,7 @@ def describe_worker(row: Sequence[Any]) -> WorkerInfo:
 
 
 def describe_deployment(row: Sequence[Any], current: Mapping[str, str]) -> DeploymentInfo:
-    name, agents, began_at, workers, pins = row
+    name, agents, began_at, workers, pins, digests = row
     served = _decode_names(agents)
     turns, runs, sessions, oldest_at = msgspec.json.decode(pins)
     return DeploymentInfo(
@@ -295,4 +296,5 @@ def describe_deployment(row: Sequence[Any], current: Mapping[str, str]) -> Deplo
         runs=runs,
         sessions=sessions,
         oldest_at=date_or_none(oldest_at),
+        digests=msgspec.json.decode(digests, type=dict[str, str]),
     )

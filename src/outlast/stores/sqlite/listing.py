@@ -424,30 +424,25 @@ def in_order(column: str) -> dict[str, str]:
 def deployments(db: Database) -> list[DeploymentInfo]:
     current = {agent: name for agent, name, _ in db.all("current_deployments", {})}
     return [
-        describe_deployment(name, names_of(agents), began_at, workers, pins, current)
-        for name, agents, began_at, workers, pins in db.all("deployments", {"now": db.clock.now()})
+        describe_deployment(row, current) for row in db.all("deployments", {"now": db.clock.now()})
     ]
 
 
-def describe_deployment(
-    name: str,
-    agents: tuple[str, ...],
-    began_at: int,
-    workers: int,
-    pins: str,
-    current: Mapping[str, str],
-) -> DeploymentInfo:
+def describe_deployment(row: Row, current: Mapping[str, str]) -> DeploymentInfo:
+    name, agents, began_at, workers, pins, digests = row
+    served = names_of(agents)
     turns, runs, sessions, oldest_at = msgspec.json.decode(pins)
     return DeploymentInfo(
         name=name,
-        agents=agents,
-        current=tuple(agent for agent in agents if current.get(agent) == name),
+        agents=served,
+        current=tuple(agent for agent in served if current.get(agent) == name),
         began_at=date_of(began_at),
         workers=workers,
         turns=turns or 0,
         runs=runs or 0,
         sessions=sessions or 0,
         oldest_at=date_or_none(oldest_at),
+        digests=msgspec.json.decode(digests, type=dict[str, str]),
     )
 
 

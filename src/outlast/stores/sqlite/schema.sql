@@ -299,7 +299,9 @@ CREATE TABLE outlast_deployments (
     name TEXT NOT NULL PRIMARY KEY,
     agents TEXT NOT NULL,
     began_at INTEGER NOT NULL,
-    current_since INTEGER NOT NULL
+    current_since INTEGER NOT NULL,
+    -- Of what models and callers see, by what they are of, as JSON; nothing here reads them.
+    digests TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 
 -- The lanes that are pinned to a deployment, `*` being every one, and since when. One that `stays`

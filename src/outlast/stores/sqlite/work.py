@@ -308,4 +308,5 @@ def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
     )
     if info.deployment:
         named = {"deployment": info.deployment, "agents": to_json(info.agents)}
-        db.run("add_deployment", {**named, "now": db.clock.now()})
+        digests = to_json(info.digests)
+        db.run("add_deployment", {**named, "digests": digests, "now": db.clock.now()})

@@ -54,11 +54,13 @@ VALUES (:worker, :sign, :machine, :lock_name, :lock_device, :lock_inode, :livene
 
 -- name: add_deployment
 -- The first worker of a deployment makes it current. Its workers may serve some agents each.
-INSERT INTO outlast.deployments AS d (name, agents, began_at, current_since)
+INSERT INTO outlast.deployments AS d (name, agents, began_at, current_since, digests)
 VALUES (:deployment, :agents, outlast.now_ms(),
-        greatest(outlast.now_ms(), (SELECT max(current_since) + 1 FROM outlast.deployments)))
+        greatest(outlast.now_ms(), (SELECT max(current_since) + 1 FROM outlast.deployments)),
+        :digests)
     ON CONFLICT (name) DO UPDATE
-   SET agents = (SELECT jsonb_agg(DISTINCT value)
+   SET digests = d.digests || excluded.digests,
+       agents = (SELECT jsonb_agg(DISTINCT value)
                    FROM jsonb_array_elements(d.agents || excluded.agents));
 
 -- name: promote
@@ -87,7 +89,8 @@ SELECT d.name, d.agents::text, d.began_at,
           JOIN outlast.lanes AS l
             ON l.tenant = p.tenant AND l.sid = p.sid AND l.lane = p.lane
           JOIN outlast.sessions AS s ON s.tenant = p.tenant AND s.sid = p.sid
-         WHERE p.deployment = d.name AND s.over = '')
+         WHERE p.deployment = d.name AND s.over = ''),
+       d.digests::text
   FROM outlast.deployments AS d
  ORDER BY d.current_since DESC, d.name DESC;
 

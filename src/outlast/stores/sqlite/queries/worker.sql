@@ -13,11 +13,13 @@ SELECT w.arrived_since, w.deployment, EXISTS (SELECT 1 FROM outlast_deployments)
 
 -- name: add_deployment
 -- The first worker of a deployment makes it current. Its workers may serve some agents each.
-INSERT INTO outlast_deployments (name, agents, began_at, current_since)
+INSERT INTO outlast_deployments (name, agents, began_at, current_since, digests)
 VALUES (:deployment, :agents, :now,
-        max(:now, coalesce((SELECT max(current_since) + 1 FROM outlast_deployments), 0)))
+        max(:now, coalesce((SELECT max(current_since) + 1 FROM outlast_deployments), 0)),
+        :digests)
     ON CONFLICT (name) DO UPDATE
-   SET agents = (SELECT json_group_array(value)
+   SET digests = json_patch(outlast_deployments.digests, excluded.digests),
+       agents = (SELECT json_group_array(value)
                    FROM (SELECT value FROM json_each(outlast_deployments.agents)
                           UNION
                          SELECT value FROM json_each(excluded.agents)));
@@ -41,7 +43,8 @@ SELECT d.name, d.agents, d.began_at,
           FROM outlast_pins AS p
           JOIN outlast_lanes AS l ON l.lid = p.lid
           JOIN outlast_sessions AS s ON s.sid = l.sid
-         WHERE p.deployment = d.name AND s.over = '')
+         WHERE p.deployment = d.name AND s.over = ''),
+       d.digests
   FROM outlast_deployments AS d
  ORDER BY d.current_since DESC, d.name DESC;
 

@@ -1,0 +1,269 @@
+"""Compares the code of today with what is open in a store: `app.check()`, `outlast check`.
+
+Owns the findings: what a deployment of this code would meet, and what mends each. Reads only, and
+calls no code of the user's but the classes of slices. What becomes of open sessions if nothing is
+mended is in docs/how-to/upgrade.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from outlast.agents.registry import Agents
+from outlast.agents.state.slice_type import types_named
+from outlast.agents.state.stored_value import load
+from outlast.agents.tool import Tool
+from outlast.core.lane import Lane, OpenCall, OpenRequest
+from outlast.core.slice import RESERVED
+from outlast.errors import OutlastError, UnknownSession
+from outlast.log.explain.evidence import read_state
+from outlast.session.state import read_slices
+from outlast.store import OpenFilter, SessionInfo, Store
+
+CodeFindingKind = Literal["agent", "tool", "arguments", "wait", "slice", "output"]
+PAGE = 500
+MOST_NAMED = 5
+SHORTEST_WORDS = 4
+"""A text of fewer characters in a tool's code says nothing about what it asks."""
+
+
+class CodeFinding(Struct, frozen=True, kw_only=True):
+    """One thing that open sessions need and the code does not have, and what mends it.
+
+    `name` is the part of the agent that it is about; `count` sessions need it, of which `sessions`
+    are a few.
+    """
+
+    kind: CodeFindingKind
+    agent: str
+    name: str
+    text: str
+    remedy: str
+    count: int = 0
+    sessions: tuple[str, ...] = ()
+
+
+class FoundNeeds:
+    """Findings by what they say, with the sessions that each is about."""
+
+    def __init__(self) -> None:
+        self._whose: dict[tuple[str, ...], list[str]] = defaultdict(list)
+
+    def add(self, session_id: str, *said: str) -> None:
+        """Note a need of a session: kind, agent, name, sentence (`{n}` is how many), remedy."""
+        if session_id not in (known := self._whose[said]):
+            known.append(session_id)
+
+    def all(self) -> tuple[CodeFinding, ...]:
+        return tuple(self._finding(said, whose) for said, whose in sorted(self._whose.items()))
+
+    def _finding(self, said: tuple[str, ...], whose: list[str]) -> CodeFinding:
+        kind, agent, name, text, remedy = said
+        number = f"{len(whose)} session{'' if len(whose) == 1 else 's'}"
+        return CodeFinding(
+            kind=kind,  # type: ignore[arg-type]
+            agent=agent,
+            name=name,
+            text=f"{number} of {agent} {text}",
+            remedy=remedy,
+            count=len(whose),
+            sessions=tuple(whose[:MOST_NAMED]),
+        )
+
+
+async def check_code(
+    store: Store, agents: Agents, flows: Mapping[str, Any]
+) -> tuple[CodeFinding, ...]:
+    """Return all that open sessions need and the code of today does not have."""
+    found = FoundNeeds()
+    async for info in living_sessions(store):
+        if info.agent in agents:
+            await check_slices(found, store, info)
+        elif info.agent not in flows:
+            found.add(
+                info.session_id,
+                *("agent", info.agent, info.agent),
+                "are not over, and the code has no agent of that name: they wait for one",
+                f'keep an Agent("{info.agent}", …) in the app until they are over',
+            )
+    async for session_id, lane in open_turns(store):
+        if agent := agents.get(lane.agent):
+            assert lane.turn is not None
+            for call in lane.turn.calls.values():
+                if not call.is_done:
+                    check_call(found, session_id, lane, call, agent.find_tool(call.tool), agents)
+    return (*found.all(), *[each async for each in changed_outputs(store, agents)])
+
+
+async def living_sessions(store: Store) -> AsyncIterator[SessionInfo]:
+    before: str | None = None
+    while page := await store.listing.sessions(before=before, limit=PAGE):
+        for info in page:
+            if not info.over:
+                yield info
+        before = page[-1].session_id
+
+
+async def open_turns(store: Store) -> AsyncIterator[tuple[str, Lane]]:
+    """Yield the folds of all lanes with an open turn."""
+    after: tuple[str, str] | None = None
+    while page := await store.listing.open_lanes(OpenFilter(), after=after, limit=PAGE):
+        for each in page:
+            lane = await read_state(store, each.session_id, each.lane) if each.turn else None
+            if lane and lane.turn:
+                yield each.session_id, lane
+        after = (page[-1].session_id, page[-1].lane)
+
+
+# Tools and their arguments
+
+
+def check_call(
+    found: FoundNeeds,
+    session_id: str,
+    lane: Lane,
+    call: OpenCall,
+    tool: Tool | None,
+    agents: Agents,
+) -> None:
+    if tool is None:
+        heir = successor(call, agents[lane.agent].tools.values())
+        remedy = f'add @tool(aliases=["{call.tool}"]) to {heir or "its successor"}'
+        found.add(
+            session_id,
+            *("tool", lane.agent, call.tool),
+            f"{needs(call)} the tool {call.tool}, which is gone",
+            f"{remedy}, or keep it until they are over",
+        )
+        return
+    if tool.misfit(call.tool, call.args):
+        found.add(
+            session_id,
+            *("arguments", lane.agent, call.tool),
+            f"{needs(call)} {call.tool} with arguments that do not fit"
+            f" {tool.name}({tool.arguments.form})",
+            "give new arguments defaults and keep old ones"
+            if call.attempt
+            else "give new arguments defaults, or approve again with other arguments",
+        )
+    for request in lane.turn.requests.values() if lane.turn else ():
+        if request.call_id == call.call_id and is_own(request) and not asks(tool, request):
+            found.add(
+                session_id,
+                *("wait", lane.agent, call.tool),
+                f"wait in {call.tool} for what its code does not ask: {request.asked!r:.80}",
+                "keep the words of the question, or give it the name that it had; else it is asked"
+                " anew, and an answer to this one is not used",
+            )
+
+
+def needs(call: OpenCall) -> str:
+    """Say what an open call waits for in the tool, in the plural."""
+    match call.status:
+        case "asked":
+            return "ask for an approval of"
+        case "approved":
+            return "have an approval of"
+        case "waiting" | "woken":
+            return "are in the middle of"
+    return "are about to run"
+
+
+def successor(call: OpenCall, tools: Any) -> str:
+    """Return the one tool that takes the arguments of a call, if there is only one."""
+    fit = [tool.name for tool in tools if not tool.misfit(call.tool, call.args)]
+    takes_some = call.args not in ("", "{}")
+    return fit[0] if takes_some and len(fit) == 1 else ""
+
+
+# Waits
+
+
+def is_own(request: OpenRequest) -> bool:
+    """Say whether a tool asked it by itself, in words that the log has."""
+    return request.is_question and bool(request.name and request.asked) and not request.origin
+
+
+def asks(tool: Tool, request: OpenRequest) -> bool:
+    """Say whether the texts in a tool's code can be those of a question, or its name.
+
+    It is not called, so this goes by the texts alone: it says no only where none of them is in the
+    question, and none is its name.
+    """
+    texts = [text for text in texts_of(tool.function) if len(text.strip()) >= SHORTEST_WORDS]
+    if not texts or is_named(request):
+        return not texts or any(text in request.name for text in texts)
+    return any(text.strip() in request.asked for text in texts)
+
+
+def is_named(request: OpenRequest) -> bool:
+    """Say whether the author gave the wait a name; a digest of what it asks begins with `=`."""
+    return ":=" not in request.name
+
+
+def texts_of(function: Any) -> Iterator[str]:
+    """Yield the texts in the code of a function, and of the functions that it may call."""
+    seen: set[CodeType] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        each = waiting.pop()
+        each = getattr(each, "function", each)
+        code = each.__code__ if isinstance(each, FunctionType) else each
+        if not isinstance(code, CodeType) or code in seen:
+            continue
+        seen.add(code)
+        yield from (text for text in code.co_consts if isinstance(text, str))
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        if isinstance(each, FunctionType):
+            for name in code.co_names:
+                named = each.__globals__.get(name)
+                if isinstance(named, str):
+                    yield named
+                elif isinstance(named, FunctionType | Tool):
+                    waiting.append(named)
+
+
+# Slices and output types
+
+
+async def check_slices(found: FoundNeeds, store: Store, info: SessionInfo) -> None:
+    """Read what a session keeps, as the classes of slices that this process knows."""
+    try:
+        slices = await read_slices(store, info.session_id)
+    except UnknownSession:  # erased since it was listed
+        return
+    for name, kept in slices.items():
+        for kept_as in types_named(name) if not name.startswith(RESERVED) else ():
+            try:
+                for value in kept.values:
+                    load(value, kept_as)
+            except OutlastError as error:
+                what, _, remedy = error.message.rpartition(": ")
+                about = ("slice", info.agent, name)
+                found.add(
+                    info.session_id, *about, f"keep state that cannot be read: {what}", remedy
+                )
+                break
+
+
+async def changed_outputs(store: Store, agents: Agents) -> AsyncIterator[CodeFinding]:
+    """Compare output types with those that the deployments of open turns told."""
+    for known in await store.work.deployments():
+        for name, agent in agents.items():
+            before, now = known.digests.get(f"{name}.output"), agent.digests()[f"{name}.output"]
+            if known.turns and before not in (None, now):
+                yield CodeFinding(
+                    kind="output",
+                    agent=name,
+                    name="output_type",
+                    text=f"{known.turns} open turns are of the deployment {known.name}, where the"
+                    f" output of {name} is of another type",
+                    remedy="callers get the new type: let these turns end on the old deployment"
+                    ' (pin="turn"), or keep the type until they have',
+                    count=known.turns,
+                )
