@@ -53,6 +53,18 @@ async def test_a_worker_can_leave_what_was_unfinished_and_another_resumes_it(
         assert (await (await app.session(old)).wait()).output == "A rhyme."
 
 
+async def test_a_worker_says_what_no_worker_serves(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "outlast.engine")
+    async with Outlast([Agent("old", ScriptedModel([]))], store=database, worker=None) as app:
+        await app.start("old", "Hello?")
+    async with Outlast([poet()], store=database, worker=FAST) as app:
+        assert app.worker is not None
+        assert app.worker.unserved == "no worker serves what is ready: 1 of old"
+        assert app.worker.unserved in caplog.text
+
+
 async def test_a_worker_that_finds_nothing_says_nothing(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,7 +73,7 @@ async def test_a_worker_that_finds_nothing_says_nothing(
         await (await app.start("poet", "Rhyme!")).wait()
     async with Outlast([poet()], store=database, worker=FAST):
         pass
-    assert not [line for line in caplog.messages if "unfinished" in line]
+    assert not [line for line in caplog.messages if "unfinished" in line or "serves" in line]
 
 
 HOUR = 3_600_000

@@ -30,6 +30,14 @@ def sentence(found: Unfinished, *, resumes: bool) -> str:
     )
 
 
+def unserved_sentence(found: Unfinished) -> str:
+    """Say what is ready and that no worker serves; nothing where there is nothing."""
+    if not found.unserved:
+        return ""
+    each = [f"{count:,} of {agent}" for agent, count in sorted(found.unserved.items())]
+    return f"no worker serves what is ready: {', '.join(each)}"
+
+
 def span(milliseconds: int) -> str:
     """Return a length of time as people say it, in its largest unit."""
     whole = max(0, milliseconds) // 1000

@@ -17,7 +17,7 @@ from importlib.metadata import version
 
 from outlast.clock import Clock
 from outlast.core.instant import date_of, seconds
-from outlast.engine.backlog import read_unfinished, sentence
+from outlast.engine.backlog import read_unfinished, sentence, unserved_sentence
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import HistoryChanged, LaneLost, insist
@@ -132,6 +132,8 @@ class Worker:
         """How many sessions of each agent were unfinished when it started."""
         self.resumes = ""
         """The same in a sentence; empty where there was nothing."""
+        self.unserved = ""
+        """What was ready when it started and no worker serves, in a sentence; mostly empty."""
 
     def _maintenance(self) -> list[ServiceLoop]:
         services: dict[str, Service] = {
@@ -175,6 +177,9 @@ class Worker:
             self._arrived_since = date_of(found.now)
         self.unfinished = found.sessions
         self.resumes = sentence(found, resumes=self._settings.resume)
+        if unserved := unserved_sentence(found):
+            self.unserved = unserved
+            log.warning("%s", unserved, extra={"worker": self.name, "agents": [*found.unserved]})
         await self._breakers.look_around(self._executors)
         if self.resumes:
             facts = {"worker": self.name, "unfinished": dict(found.sessions)}

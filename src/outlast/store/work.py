@@ -156,13 +156,15 @@ class Unfinished(Struct, frozen=True, gc=False):
     """Sessions with a lane that is ready and that no living worker carries, by agent.
 
     `oldest_at` is since when the first of their lanes is ready, `now` the store's time. It counts
-    so many lanes at most, of which `is_whole` says whether they were all.
+    so many lanes at most, of which `is_whole` says whether they were all. `unserved` counts the
+    ready lanes of agents that neither the asking worker nor a living one serves, by agent.
     """
 
     sessions: Mapping[str, int]
     oldest_at: int | None
     now: int
     is_whole: bool = True
+    unserved: Mapping[str, int] = NO_LIMITS
 
 
 MOST_COUNTED = 1000

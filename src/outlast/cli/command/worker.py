@@ -220,7 +220,9 @@ class WorkerRun:
             f" {', '.join(agents) or 'none'}{on},"
             f" {settings.concurrency} lanes at once"
             + (f", deployment {settings.deployment}" if settings.deployment else "")
-            + (f"; it {worker.resumes}" if worker.resumes else ""),
+            + (f"; it {worker.resumes}" if worker.resumes else "")
+            + (f"; {worker.unserved}" if worker.unserved else ""),
+            unserved=worker.unserved,
             unfinished=dict(worker.unfinished),
             store=repr(self._app.store),
             agents=agents,

@@ -95,7 +95,10 @@ class PostgresWork:
         *rows, (_, _, _, now) = await self._access.ask("unfinished", params)
         oldest_at = min((ready_at for *_, ready_at in rows), default=None)
         is_whole = sum(found for _, _, found, _ in rows) <= MOST_COUNTED
-        return Unfinished({agent: count for agent, count, *_ in rows}, oldest_at, now, is_whole)
+        sessions = {agent: count for agent, count, *_ in rows}
+        ask = {"agents": params["agents"], "limit": MOST_COUNTED}
+        unserved = {str(row[0]): int(row[1]) for row in await self._access.ask("unserved", ask)}
+        return Unfinished(sessions, oldest_at, now, is_whole, unserved)
 
     async def find_arrivals(
         self, heads: Sequence[tuple[str, str, int]]

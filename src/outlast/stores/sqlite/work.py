@@ -89,9 +89,13 @@ def read_unfinished(
             "limit": MOST_COUNTED + 1,
         },
     )
+    unserved = db.all(
+        "unserved", {"agents": to_json(list(agents)), "now": now, "limit": MOST_COUNTED}
+    )
     oldest_at = min((ready_at for *_, ready_at in rows), default=None)
     is_whole = sum(found for _, _, found, _ in rows) <= MOST_COUNTED
-    return Unfinished({agent: count for agent, count, *_ in rows}, oldest_at, now, is_whole)
+    sessions = {agent: count for agent, count, *_ in rows}
+    return Unfinished(sessions, oldest_at, now, is_whole, dict(unserved))
 
 
 def claim_of(row: Row) -> Claim:

@@ -96,6 +96,21 @@ class OwnershipContract(StoreUnderTest):
         dead = await store.work.find_unfinished([AGENT, "clerk"], ["ma*"], [])
         assert dead.sessions == {AGENT: 1, "clerk": 2}
 
+    async def test_what_is_ready_of_agents_that_no_worker_serves_is_unserved(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for agent in ("gone", "gone", "clerk", AGENT):
+            await admit(store, new_session(clock, agent=agent))
+        info = WorkerInfo(
+            worker="w2", host="here", pid=1, started_at=date_of(clock.now()), agents=("clerk",)
+        )
+        await store.work.enlist(info, LEASE)
+        assert (await store.work.find_unfinished([AGENT], None, [])).unserved == {"gone": 2}
+
+        await store.work.drain("w2")
+        found = await store.work.find_unfinished([AGENT, "gone"], None, [])
+        assert found.unserved == {"clerk": 1}
+
     async def test_a_lane_is_ready_when_its_time_has_come_by_the_stores_own_clock(
         self, store: Store, clock: ManualClock
     ) -> None:

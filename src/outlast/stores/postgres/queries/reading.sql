@@ -73,6 +73,24 @@ SELECT f.agent, count(DISTINCT f.sid), count(*), min(f.ready_at)
 UNION ALL
 SELECT '', 0, 0, outlast.now_ms();
 
+-- name: unserved
+-- Ready lanes of agents that no living worker serves, but for those in `agents`.
+SELECT f.agent, count(*)
+  FROM (SELECT l.agent
+          FROM outlast.lanes AS l
+         WHERE l.worker IS NULL
+           AND l.ready_at IS NOT NULL
+           AND l.ready_at <= outlast.now_ms()
+           AND NOT :agents::jsonb ? l.agent
+           AND NOT EXISTS (SELECT 1
+                             FROM outlast.workers AS w
+                            WHERE w.lease_until > outlast.now_ms()
+                              AND NOT w.draining
+                              AND w.agents ? l.agent)
+         ORDER BY l.ready_at
+         LIMIT :limit) AS f
+ GROUP BY f.agent;
+
 -- name: effect
 SELECT scope, key, session_id, call_id, state, value
   FROM outlast.effects

@@ -242,6 +242,22 @@ WITH found (agent, sid, ready_at) AS (
 )
 SELECT agent, count(DISTINCT sid), count(*), min(ready_at) FROM found GROUP BY agent;
 
+-- name: unserved
+-- Ready lanes of agents that no living worker serves, but for those in `agents`.
+SELECT agent, count(*)
+  FROM (SELECT agent
+          FROM outlast_lanes
+         WHERE worker IS NULL
+           AND ready_at IS NOT NULL
+           AND ready_at <= :now
+           AND agent NOT IN (SELECT value FROM json_each(:agents))
+           AND agent NOT IN (SELECT served.value
+                               FROM outlast_workers AS w, json_each(w.agents) AS served
+                              WHERE w.lease_until > :now AND NOT w.draining)
+         ORDER BY ready_at
+         LIMIT :limit)
+ GROUP BY agent;
+
 -- name: arrived
 -- Of JSON triples of session, lane and offset: the lanes that something arrived for since.
 SELECT w.value ->> 0, w.value ->> 1
