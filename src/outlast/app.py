@@ -76,7 +76,7 @@ from outlast.session.start import NewSession, SessionStarter, Webhook
 from outlast.session.usage import UsageControl
 from outlast.store import SessionInfo, Store
 from outlast.stores.url import store_of
-from outlast.workflows.registry import find_workflow, workflows_by_name
+from outlast.workflows.registry import WorkflowRef, find_workflow, workflows_by_name
 from outlast.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -229,7 +229,15 @@ class Outlast:
         }
         agents |= {name: remote.ref() for name, remote in remotes.items()}
         return Environment(
-            self.public_url, agents, self._hooks.deciders, self._connections, remotes
+            self.public_url,
+            agents,
+            self._hooks.deciders,
+            self._connections,
+            remotes,
+            workflows={
+                name: WorkflowRef(each, self._outbox.cursors(StartingSession(name)))
+                for name, each in self.workflows.items()
+            },
         )
 
     async def close(self) -> None:
@@ -353,14 +361,14 @@ class Outlast:
                 queue=queue,
             )
         )
-        return Run(receipt.session, self.workflows, receipt)
+        return Run(receipt.session, self.workflows, self._router.run, receipt)
 
     async def get_run(self, run_id: str) -> Run[Any]:
         """Return a handle on a run that exists."""
         info = await self.store.listing.session(run_id) if is_id(run_id) else None
         if info is None or info.mode != "run":
             raise UnknownRun(f"there is no run {run_id}", run=str(run_id))
-        return Run(self._router.handle(run_id), self.workflows)
+        return Run(self._router.handle(run_id), self.workflows, self._router.run)
 
     async def session(self, session_id: str) -> Session[Any]:
         """Return a handle on a session that exists."""

@@ -6,12 +6,22 @@ Everything that needs either is given a Clock; tests give one of their own.
 import random
 import secrets
 import time
+from uuid import UUID
 
 from ulid import ULID
 
 BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has a clock for that; macOS counts suspended time in this one, which `monotonic` does not
 read there."""
+
+
+DerivedId = UUID
+"""An id that is made of what is known, not of chance."""
+
+
+def uuid_of(data: bytes) -> DerivedId:
+    """Return 16 bytes that are as good as chance as the id that they make."""
+    return UUID(bytes=data, version=4)
 
 
 class Clock:

@@ -37,6 +37,8 @@
         ├── Retry               asks the model to correct its arguments
         ├── InvalidPlan         a planning tool was called with what no plan can become
         ├── SubagentError       an agent that a tool asked has failed
+        ├── RunFailed           a run that a workflow waits for has failed
+        ├── EventTimeout        an event that a workflow waits for has not come in time
         ├── StepError           a step of a tool or a workflow has failed
         │   └── StepInterrupted nobody knows what became of it
         └── AuthorizationError  a tool's sign-in was not completed
@@ -325,6 +327,14 @@ class Retry(ToolError):
 
 class InvalidPlan(ToolError):
     code = "INVALID_PLAN"
+
+
+class RunFailed(ToolError):
+    code = "RUN_FAILED"
+
+
+class EventTimeout(ToolError):
+    code = "EVENT_TIMEOUT"
 
 
 class StepError(ToolError):

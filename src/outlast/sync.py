@@ -55,6 +55,7 @@ from outlast.session.request import Request, RequestKind
 from outlast.session.result import Result
 from outlast.session.router import Key, Token
 from outlast.session.run import Run, RunInfo, RunResult, RunStatus
+from outlast.session.run_history import RunStep
 from outlast.session.start import Webhook
 from outlast.session.state import SliceQuery
 from outlast.session.usage import UsageControl
@@ -805,6 +806,10 @@ class SyncRun(Bridge[Run[Out]]):
         """Return the record of the run."""
         return self._thread.run(self._target.meta())
 
+    def steps(self) -> Sequence[RunStep]:
+        """Return the steps of the run, in the order in which they began."""
+        return self._thread.run(self._target.steps())
+
     def explain(self) -> Explanation:
         """Say what the run does or waits for, and why."""
         return self._thread.run(self._target.explain())
@@ -837,6 +842,21 @@ class SyncRun(Bridge[Run[Out]]):
                 dispatch_id=dispatch_id,
                 principal=principal,
             )
+        )
+
+    def retry(self, *, dispatch_id: str | None = None, principal: str = "") -> SyncRun[Out]:
+        """Start a new run that tries this one again, with the same input, and return it."""
+        return SyncRun(
+            self._thread.run(self._target.retry(dispatch_id=dispatch_id, principal=principal)),
+            self._thread,
+        )
+
+    def send_event(
+        self, name: str, payload: Any = None, *, dispatch_id: str | None = None, principal: str = ""
+    ) -> None:
+        """Send an event to the run; it is kept until the body waits for one of that name."""
+        self._thread.run(
+            self._target.send_event(name, payload, dispatch_id=dispatch_id, principal=principal)
         )
 
     def cancel(self, reason: str = "", *, principal: str = "") -> None:

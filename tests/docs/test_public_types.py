@@ -70,7 +70,7 @@ HANDED_OUT = set(
     " DeploymentControl InstructionContext Observation PolicyCall ProgressSection"
     " PromptContext ProviderControl QueueControl Receipt RemoteBulk RemoteDeployments"
     " RemoteProviders RemoteQueues RemoteReceipt RemoteSession RemoteUsage RemoteWorkers Run"
-    " ScheduleControl Session WorkflowContext"
+    " ScheduleControl Session StartedChild WorkflowContext"
     " SessionChanges SessionContext SessionMutation Slice SliceChanges SliceMutation SliceQuery"
     " Subagent TurnContext Worker WorkerControl".split()
 )

@@ -144,7 +144,9 @@ STATES = {
     "tools": State("runs tools", (a.RunTools, a.MissTools, a.CallWorkflow)),
     "rules": State("asks its rules", (a.GiveFeedback, a.CheckCompletion)),
     "ask": State("asks a human", (a.AskHuman,)),
-    "take": State("takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.ExpireRequest)),
+    "take": State(
+        "takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.TakeEvent, a.ExpireRequest)
+    ),
     "ending": State("ends the turn", (a.CompleteTurn, a.FailTurn, a.CancelTurn)),
     "change": State("changes the session's state", (a.ChangeState,)),
     "context": State("changes what the model sees", (a.CompactContext, a.ChangeContext)),

@@ -472,9 +472,10 @@ class Simulation:
     def _on_the_way(self, call: OpenCall) -> list[AnyRecord]:
         if self.choose([True, False]):
             return []
+        step = r.ToolStepRecorded(call_id=call.call_id, name="step:one", value="1")
         return [
             r.ToolProgress(call_id=call.call_id, attempt=call.attempt, progress="1"),
-            r.ToolStepRecorded(call_id=call.call_id, name="step:one", value="1"),
+            *([] if step.name in call.memo else [step]),
             *self._callbacks(call),
         ]
 

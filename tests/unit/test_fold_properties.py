@@ -363,6 +363,10 @@ def test_the_simulation_reaches_the_far_corners() -> None:
         seen |= {type(entry.record) for entry in life.entries}
 
     never = set(r.AnyRecord.__args__) - seen
-    of_runs = {r.WorkflowCalled, r.ToolStepStarted, r.ToolStepFailed}
+    of_runs = {
+        *(r.WorkflowCalled, r.ToolStepStarted, r.ToolStepFailed, r.ToolMismatched),
+        *(r.RunRestarted, r.JournalInherited, r.EventSent, r.EventReceived, r.EventTaken),
+        *(r.UndoRegistered, r.UndoStarted, r.UndoEnded),
+    }
     others = {r.SessionRekeyed, r.ToolEmitted, r.ReasoningCompleted, r.LaneBlocked}
     assert never == others | of_runs

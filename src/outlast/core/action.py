@@ -13,6 +13,7 @@ from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
 from outlast.core.record import (
     ContextChangeRequested,
     ContextRestarted,
+    EventSent,
     Failure,
     IdempotencyKey,
     StateChangeRequested,
@@ -186,6 +187,12 @@ class TakeRelay(Action, frozen=True, kw_only=True):
     relay: RelayedRequest
 
 
+class TakeEvent(Action, frozen=True, kw_only=True):
+    """Take in an event that was sent to a run, and wake the body if it waits for one."""
+
+    event: EventSent
+
+
 class ChangeState(Action, frozen=True, kw_only=True):
     """Change the session's state as somebody outside asks, or say why that cannot be."""
 
@@ -306,6 +313,7 @@ AnyAction = (
     | TakeReply
     | RefuseReply
     | TakeRelay
+    | TakeEvent
     | ChangeState
     | CompactContext
     | ChangeContext

@@ -5,6 +5,7 @@ argument. Recovery is not a mode: after a crash the same questions are asked of 
 actions are in `action.py`; the table in docs/explanation/recovery.md is drawn from tests of this.
 """
 
+from functools import partial
 from itertools import takewhile
 from typing import Literal
 
@@ -29,6 +30,7 @@ from outlast.core.action import (
     SettleDeliveries,
     Sleep,
     Start,
+    TakeEvent,
     TakeRelay,
     TakeReply,
 )
@@ -58,6 +60,7 @@ from outlast.core.policy import HOUR, SECOND, Policy, ToolPolicy
 from outlast.core.record import DeliveryResult, Failure
 from outlast.core.rule import completion_refused, due_feedback
 from outlast.core.state_change import put_change_first
+from outlast.core.undo import undo_turn
 from outlast.core.workflow import after_body, call_workflow
 
 KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
@@ -69,8 +72,12 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return SettleDeliveries(outcomes=lane.unsettled)
     if lane.turn and lane.turn.stopping:
         return go_on_stopping(lane.turn.id, lane.turn.stopping)
+    if lane.turn and lane.turn.undo:
+        return undo_turn(lane, lane.turn, now, partial(settle_all, policy, now))
     if lane.over:
         return close(lane, now)
+    if lane.is_run and lane.turn is None and lane.last and lane.last.how == "failed":
+        return between_turns(lane, policy, now)  # it has failed, whoever wanted to cancel it
     if lane.cancels:
         return stop(lane, lane.cancels[0])
     if lane.blocked and lane.turn:
@@ -79,6 +86,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return TakeReply(reply=reply)
     if lane.relays:
         return TakeRelay(relay=lane.relays[0])
+    if lane.sent and lane.turn:
+        return TakeEvent(event=lane.sent[0])
     if lane.turn is None:
         if lane.changes:
             return ChangeState(change=lane.changes[0])
@@ -114,6 +123,7 @@ def close(lane: Lane, now: int) -> AnyAction:
         *(DeliveryOutcome(change.delivery_id, "refused") for change in lane.changes),
         *(DeliveryOutcome(change.delivery_id, "refused") for change in lane.views),
         *(DeliveryOutcome(queued.delivery_id, "refused") for queued in lane.queue),
+        *(DeliveryOutcome(event.delivery_id, "refused") for event in lane.sent),
     ]
     return SettleDeliveries(outcomes=tuple(left)) if left else Park(wait=())
 
@@ -389,6 +399,10 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     return Park(wait=waits(turn), requests=questions(turn), until=until)
 
 
+def settle_all(policy: Policy, now: int, lane: Lane, turn: Turn) -> AnyAction:
+    return settle_calls(lane, turn, policy, now)
+
+
 def ask_human(
     call: OpenCall, kind: Literal["approval", "interrupted"], policy: Policy, misfit: str = ""
 ) -> AskHuman:
@@ -417,7 +431,7 @@ def disposition(call: OpenCall, lane: Lane, policy: Policy, now: int) -> Disposi
             return "start"
         case "woken":
             return after_wait(call, lane, policy)
-        case "again" | "waiting":
+        case "again" | "waiting" | "mismatched":
             return after_wait(call, lane, policy) if 0 < call.wakes_at <= now else "wait"
         case "cut":
             return after_interruption(call, lane, policy)
@@ -528,7 +542,8 @@ def waits(turn: Turn) -> tuple[str, ...]:
         "authorization": any(q.kind == "authorization" for q in turn.requests.values()),
         "children": any(q.kind == "child" for q in turn.requests.values()),
         "callback": any(q.kind == "callback" for q in turn.requests.values()),
-        "timer": any(call.wakes_at for call in turn.calls.values()),
+        "event": any(call.events and call.status == "waiting" for call in turn.calls.values()),
+        "timer": any(c.wakes_at and c.status != "mismatched" for c in turn.calls.values()),
         CODE: any(call.awaits_code for call in turn.calls.values()),
     }
     return tuple(name for name, is_awaited in found.items() if is_awaited)
@@ -551,7 +566,7 @@ def wake_at(turn: Turn, now: int, latest: int = 0) -> int:
     for call in turn.calls.values():
         if call.wakes_at > now:
             due.append(call.wakes_at)
-        if call.awaits_code:
+        if call.vanished and call.awaits_code:
             due.append(next_look(call, now))
     for request in turn.requests.values():
         if request.due_at:

@@ -23,7 +23,7 @@ from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import whole_parts
 from outlast.errors import InvalidCursor
 
-JSON_FIELDS = ("value", "args", "changed", "progress", "data")
+JSON_FIELDS = ("value", "args", "changed", "progress", "data", "input", "payload")
 INSTANTS = frozenset(
     {
         "again_at",

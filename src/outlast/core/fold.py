@@ -8,7 +8,7 @@ to judge: a record that cannot be is `log/verify`'s affair. The state itself is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -40,10 +40,11 @@ from outlast.core.lane import (
 )
 from outlast.core.message import ToolCall
 from outlast.core.milestone import LANE_MILESTONES
+from outlast.core.name import CUT_STEP
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.rule import LANE_RULES, TURN_RULES
 from outlast.core.usage import used_by
-from outlast.core.workflow import TURN_WORKFLOW
+from outlast.core.workflow import LANE_WORKFLOW, TURN_WORKFLOW, WORKFLOW_ARRIVALS
 
 Step = Callable[[Lane, Any], Lane]
 
@@ -139,6 +140,7 @@ ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
     r.RequestRelayed: request_relayed,
     r.StateChangeRequested: state_change_requested,
     r.ContextChangeRequested: context_change_requested,
+    **WORKFLOW_ARRIVALS,
 }
 
 
@@ -274,6 +276,7 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
         relays=others(lane.relays),
         changes=others(lane.changes),
         views=others(lane.views),
+        sent=others(lane.sent),
         cancels=others(lane.cancels),
         unsettled=others(lane.unsettled),
     )
@@ -471,8 +474,25 @@ def tool_waiting(turn: Turn, e: r.ToolWaiting) -> Turn:
         reconciles=e.reconciles,
         reason="unreconciled" if e.reconciles else "",
         lost=0,
-        begun={},  # what had begun has stopped at waits of its own
+        begun=still_begun(turn.calls[e.call_id], waits_for),
+        events=e.events,
+        mismatched_since=0,
     )
+
+
+def still_begun(call: OpenCall, waits_for: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the steps of a call that may be under way, though it has stopped.
+
+    One that has stopped at a wait of its own is not, unless that asks what became of it.
+    """
+    if not call.begun:
+        return {}
+    own = [wait for wait in waits_for if CUT_STEP not in wait]
+    return {
+        step: attempt
+        for step, attempt in call.begun.items()
+        if not any(wait.startswith(f"{step}/") for wait in own)
+    }
 
 
 def tool_woken(turn: Turn, e: r.ToolWoken) -> Turn:
@@ -595,6 +615,7 @@ LANE_FACTS: dict[type, Step] = {
     **LANE_RULES,
     **LANE_MILESTONES,
     **LANE_CONTEXT,
+    **LANE_WORKFLOW,
 }
 
 TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {

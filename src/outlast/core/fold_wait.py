@@ -20,8 +20,7 @@ WITHDRAWN = '{"withdrawn":true}'
 
 
 def remember(turn: Turn, call_id: str, name: str, value: str) -> Turn:
-    memo = {**turn.calls[call_id].memo, name: value}
-    return turn.with_call(call_id, memo=memo)
+    return turn.with_call(call_id, memo=turn.calls[call_id].memo.with_text(name, value))
 
 
 def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:

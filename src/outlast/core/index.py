@@ -211,6 +211,11 @@ _NO_PROGRESS = frozenset(
         r.ToolProgress,
         r.ToolEmitted,
         r.WorkflowCalled,
+        r.ToolMismatched,
+        r.EventReceived,
+        r.EventTaken,
+        r.UndoRegistered,
+        r.UndoStarted,
     }
 )
 """Records that say only that something begins, goes on or comes to nothing."""

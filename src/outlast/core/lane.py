@@ -13,12 +13,15 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast.core.memo import NOTHING_KNOWN, Memo
 from outlast.core.record import (
     NO_USAGE,
     ContextChangeRequested,
     DeliveryResult,
+    EventSent,
     Failure,
     IdempotencyKey,
+    JournalInherited,
     Parent,
     QueuePlace,
     StateChangeRequested,
@@ -29,10 +32,20 @@ FOLD = 7
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
-    "requested", "asked", "approved", "running", "cut", "waiting", "woken", "again", "done"
+    "requested",
+    "asked",
+    "approved",
+    "running",
+    "cut",
+    "waiting",
+    "woken",
+    "again",
+    "mismatched",
+    "done",
 ]
 """Of a tool call: `asked` waits for a human, `cut` was running when its owner was gone, `waiting`
-stopped at a wait, `woken` goes on after it, `again` is tried again after a failure."""
+stopped at a wait, `woken` goes on after it, `again` is tried again after a failure, `mismatched`
+waits for code that fits what it has done."""
 
 ModelStatus = Literal["running", "cut", "retry"]
 """Of a model call: `cut` was running when its owner was gone, `retry` failed and is tried again."""
@@ -58,6 +71,7 @@ Wait = Literal[
     "authorization",
     "children",
     "callback",
+    "event",
     "timer",
     "provider",
     "queue",
@@ -190,7 +204,11 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `memo` holds what the call's own steps and answered waits returned, as JSON text by name;
     `begun` the attempts at steps that may be under way, `tried` those that failed and are followed
-    by another, and `spoilt` the steps that came to no result.
+    by another, and `spoilt` the steps that came to no result. `events` are the names of the events
+    that its waits are for, by wait, `undos` what undoes it if it fails, by name.
+    Code of `mismatch` did not fit what it has done, for the first time at `mismatched_since`. Of a
+    body, `progress` is how much it has said is done, by name, and `restarts` how often its history
+    was dropped.
     `waits_for` are those that it stopped at last, `woken_by` which of them was over first, and
     `timers` when some of them are over by themselves. `unused` are the answers that it had not
     asked for when it stopped; `unstable` counts how often in a row it was woken by such.
@@ -221,7 +239,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     unstable: int = 0
     timers: Mapping[str, int] = {}
     reconciles: int = 0
-    memo: Mapping[str, str] = {}
+    memo: Memo = NOTHING_KNOWN
     begun: Mapping[str, int] = {}
     tried: Mapping[str, int] = {}
     spoilt: Mapping[str, SpoiltStep] = {}
@@ -231,6 +249,12 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     failure: Failure | None = None
     vanished: int = 0
     is_body: bool = False
+    events: Mapping[str, str] = {}
+    undos: Mapping[str, str] = {}
+    mismatch: Failure | None = None
+    mismatched_since: int = 0
+    progress: Mapping[str, int] = {}
+    restarts: int = 0
 
     @property
     def is_done(self) -> bool:
@@ -239,7 +263,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def awaits_code(self) -> bool:
         """Whether it waits for a worker whose code has its tool."""
-        return self.vanished > 0 and not self.is_done
+        return not self.is_done and (self.vanished > 0 or self.status == "mismatched")
 
     @property
     def wakes_at(self) -> int:
@@ -247,7 +271,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
         match self.status:
             case "waiting":
                 return min(self.timers.values(), default=0)
-            case "again":
+            case "again" | "mismatched":
                 return self.due_at
         return 0
 
@@ -386,7 +410,10 @@ class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The open turn. `input` is that of a run.
+    """The open turn. `input` is that of a run, until its body is called.
+
+    `events` are those that the body has not taken yet, by name. While what the body has done is
+    undone, `undo` says how the turn ends then.
 
     `spent` is its active time up to `since`, `taken` the offset of the delivery that it began
     with, `senders` are whose messages it is about, and `corrections` counts what the model was
@@ -431,6 +458,8 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     objectors: tuple[str, ...] = ()
     restarts: bool = False
     input: str = ""
+    events: Mapping[str, tuple[str, ...]] = {}
+    undo: StoppingTurn | None = None
 
     def with_remote(self, request_id: str, **changes: object) -> Turn:
         """Return the turn with one of its remote children changed."""
@@ -477,7 +506,9 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     `views` are the changes of the model's view that were asked for, `summary` is the call that sums
     up what a compaction leaves out, if one was begun, and `summaries` counts these calls. `back_to`
     is the turn behind which the view went back, unless it was made shorter since. `place` is where
-    its session stands in a queue of turns; `queue` are this lane's own deliveries.
+    its session stands in a queue of turns; `queue` are this lane's own deliveries. Of a run,
+    `sent` are the events that its owner has not taken in yet, `inherited` is what it has from the
+    one that it tries again, and `seed` that one's id.
     """
 
     session: str
@@ -520,6 +551,8 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     summary: SummaryCall | None = None
     summaries: int = 0
     back_to: str = ""
+    sent: tuple[EventSent, ...] = ()
+    inherited: JournalInherited | None = None
 
     @property
     def is_run(self) -> bool:

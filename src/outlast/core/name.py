@@ -112,7 +112,13 @@ def branch_scope(scope: str, name: str, number: int) -> str:
 
 def is_wait(name: str) -> bool:
     """Say whether a name is of a wait, and not of a step or of a branch that came first."""
-    return not name.rpartition("/")[2].startswith(("step:", "won:"))
+    return not name.rpartition("/")[2].startswith(NO_WAITS)
+
+
+CUT_STEP = "/ask:=interrupted#"
+"""Within the name of a wait: a human is asked what became of a step that was cut off."""
+NO_WAITS = ("step:", "won:", "patched:", "now:", "emit:")
+"""How the names begin of what a call has recorded and nobody waits for."""
 
 
 def quoted(name: str) -> str:

@@ -25,6 +25,7 @@ from outlast.core.action import (
     RefuseReply,
     RunTools,
     SettleDeliveries,
+    TakeEvent,
     TakeRelay,
     TakeReply,
 )
@@ -62,22 +63,27 @@ from outlast.core.result import (
     CompletionChecked,
     FeedbackCollected,
     Interrupted,
+    Mismatched,
     ModelFailed,
     NewAuthorization,
     NewWait,
     Raised,
+    Restarted,
     Result,
     Returned,
     SliceUpdate,
     SummaryLost,
+    ToolEnd,
     ToolWaits,
     TurnStopped,
+    Undone,
 )
 from outlast.core.rule import completion_checked, feedback_collected
 from outlast.core.slice import EMPTY, Slices, is_granted
+from outlast.core.undo import has_to_undo, undo_starts
 from outlast.core.unstable_wait import UNSTABLE_WAIT, count_unstable, excerpt
 from outlast.core.usage import payer
-from outlast.core.workflow import workflow_opens
+from outlast.core.workflow import event_taken_in, mismatched, restarted, undone, workflow_opens
 
 FINAL = ("RETRY", UNSTABLE_WAIT)
 """Codes of failures after which a call is not tried again by itself, as it is."""
@@ -115,6 +121,8 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
             return tools_missed(turn_of(lane), action, now)
         case TakeRelay():
             return pass_on(lane, action.relay)
+        case TakeEvent():
+            return event_taken_in(lane, action.event)
         case ExpireRequest():
             return expire(lane, action.request_id)
         case SettleDeliveries():
@@ -553,7 +561,7 @@ def provider_answers(lane: Lane, turn: Turn, now: int) -> Iterator[AnyRecord]:
 def tool_ended(
     lane: Lane,
     call: OpenCall,
-    end: Returned | Raised | Interrupted | ToolWaits,
+    end: ToolEnd,
     policy: Policy,
     now: int,
 ) -> Iterator[AnyRecord]:
@@ -598,6 +606,14 @@ def tool_ended(
                 yield from close_opened(lane, call.call_id)
         case ToolWaits():
             yield from tool_waits(lane, call, end)
+        case Mismatched():
+            yield mismatched(call, end, now)
+        case Restarted():
+            yield from close_opened(lane, call.call_id)
+            yield restarted(call, end)
+        case Undone():
+            yield undone(end)
+            yield from close_opened(lane, call.call_id)
 
 
 def tool_waits(lane: Lane, call: OpenCall, end: ToolWaits) -> Iterator[AnyRecord]:
@@ -610,11 +626,14 @@ def tool_waits(lane: Lane, call: OpenCall, end: ToolWaits) -> Iterator[AnyRecord
         reconciles=end.reconciles,
         unused=end.unused,
         unstable=count_unstable(call, end),
+        events={wait.name: wait.event for wait in end.waits if wait.event},
     )
     for wait in end.waits:
         yield from wait_begins(lane, call, wait)
     # It may have come in while the tool was on its way to wait for it.
-    if over := next((each for each in (name, *also) if each in call.memo), ""):
+    kept = lane.turn.events if lane.turn else {}
+    here = {wait.name for wait in end.waits if wait.event and kept.get(wait.event)}
+    if over := next((each for each in (name, *also) if each in call.memo or each in here), ""):
         yield r.ToolWoken(call_id=call.call_id, name=over)
 
 
@@ -669,6 +688,12 @@ def stopped(
 ) -> Iterator[AnyRecord]:
     """Give every call of the turn an outcome, then end the turn."""
     ended = {end.call_id: end for end in result.ends}
+    if has_to_undo(turn):
+        assert isinstance(action, CancelTurn | FailTurn)
+        for call in turn.calls.values():
+            yield from close_opened(lane, call.call_id)
+        yield from undo_starts(turn, action)
+        return
     if turn.model:
         yield from answer_stops(turn.model, kept=isinstance(action, CancelTurn))
     for call in turn.calls.values():

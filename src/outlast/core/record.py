@@ -741,6 +741,8 @@ class ToolProgress(Record, frozen=True, kw_only=True, tag="tool.progress"):
     call_id: str
     attempt: int
     progress: str
+    name: str = ""
+    done: int = 0
 
 
 class ToolStepStarted(Record, frozen=True, kw_only=True, tag="tool.step_started"):
@@ -780,11 +782,12 @@ class ToolStepFailed(Record, frozen=True, kw_only=True, tag="tool.step_failed"):
 
 
 class ToolEmitted(Record, frozen=True, kw_only=True, tag="tool.emitted"):
-    """An event of the user's own."""
+    """An event of the user's own. One of a workflow has a `key`, by which it is added once."""
 
     call_id: str
     name: str
     data: str
+    key: str = ""
 
 
 class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
@@ -793,7 +796,8 @@ class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
     One that does several things at once may stop at others `also`: the first that is over counts.
     `reconciles`: it was still finding out what became of that attempt. `unused`: answers that have
     come, and that it has not asked for up to here. `unstable` counts how often in a row it was
-    woken by such an answer and stopped at something new.
+    woken by such an answer and stopped at something new. `events` are the names of the events that
+    waits are for.
     """
 
     call_id: str
@@ -803,6 +807,21 @@ class ToolWaiting(Record, frozen=True, kw_only=True, tag="tool.waiting"):
     reconciles: int = 0
     unused: tuple[str, ...] = ()
     unstable: int = 0
+    events: dict[str, str] = {}
+
+
+class ToolMismatched(Record, frozen=True, kw_only=True, tag="tool.mismatched"):
+    """The code does not fit what the call has done: it waits for code that does.
+
+    It is run again at `again_at`, by whichever worker takes it then. `since` is when it was found
+    first.
+    """
+
+    call_id: str
+    attempt: int
+    error: Failure
+    since: int
+    again_at: int
 
 
 class ToolWoken(Record, frozen=True, kw_only=True, tag="tool.woken"):
@@ -859,6 +878,86 @@ class WorkflowCalled(Record, frozen=True, kw_only=True, tag="workflow.called"):
 
     call_id: str
     workflow: str
+
+
+class RunRestarted(Record, frozen=True, kw_only=True, tag="run.restarted"):
+    """The body begins again in the same run, with another input and an empty history."""
+
+    call_id: str
+    attempt: int
+    input: str
+
+
+class JournalInherited(Record, frozen=True, kw_only=True, tag="journal.inherited"):
+    """What a run has from the one that it tries again: the `steps` and waits that are over.
+
+    `spoilt` are steps that were cut off and are not done again. With `undoing` that run's undo goes
+    on, of all that is in `undos` and not in `steps`; it had failed for that.
+    """
+
+    internal: ClassVar[bool] = True
+
+    steps: dict[str, str] = {}
+    spoilt: dict[str, Failure] = {}
+    undos: dict[str, str] = {}
+    undoing: Failure | None = None
+    input: str = ""
+
+
+class EventSent(Record, frozen=True, kw_only=True, tag="event.sent"):
+    """Somebody sent an event to a run: it is kept until the body waits for one of that name."""
+
+    delivery_id: str
+    name: str
+    payload: str
+    principal: str = ""
+
+
+class EventReceived(Record, frozen=True, kw_only=True, tag="event.received"):
+    """The run has an event, behind those of the same name that nobody waited for."""
+
+    internal: ClassVar[bool] = True
+
+    delivery_id: str
+    name: str
+
+
+class EventTaken(Record, frozen=True, kw_only=True, tag="event.taken"):
+    """A wait of a call has the first event of a name that nobody had."""
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    name: str
+    event: str
+
+
+class UndoRegistered(Record, frozen=True, kw_only=True, tag="undo.registered"):
+    """What the body does next is undone by a function of that `title`, if the run fails."""
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    name: str
+    title: str
+
+
+class UndoStarted(Record, frozen=True, kw_only=True, tag="undo.started"):
+    """What the body has done is undone, in reverse; then the turn ends as it would have."""
+
+    call_id: str
+    error: Failure | None = None
+    reason: str = ""
+    superseded: bool = False
+    delivery_id: str = ""
+
+
+class UndoEnded(Record, frozen=True, kw_only=True, tag="undo.ended"):
+    """All is undone; with an `error` it could not be, and the functions in `left` did not run."""
+
+    call_id: str
+    error: Failure | None = None
+    left: tuple[str, ...] = ()
 
 
 # Waiting
@@ -1226,12 +1325,21 @@ AnyRecord = (
     | ToolStepFailed
     | ToolEmitted
     | ToolWaiting
+    | ToolMismatched
     | ToolWoken
     | ToolCompleted
     | ToolFailed
     | ToolInterrupted
     | ToolDenied
     | WorkflowCalled
+    | RunRestarted
+    | JournalInherited
+    | EventSent
+    | EventReceived
+    | EventTaken
+    | UndoRegistered
+    | UndoStarted
+    | UndoEnded
     | RequestOpened
     | RequestResolved
     | RequestExpired

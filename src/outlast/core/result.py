@@ -181,7 +181,8 @@ class Question(Struct, frozen=True, gc=False):
 class NewChild(Struct, frozen=True, gc=False):
     """A session that a tool starts, and waits for; with a `url`, behind another server.
 
-    That server gives it its id. Here its turns stand in its agent's `queue`, if that has one.
+    That server gives it its id. Here its turns stand in its agent's `queue`, if that has one. A run
+    of a workflow has an `input`, and no content.
     """
 
     session_id: str
@@ -190,6 +191,7 @@ class NewChild(Struct, frozen=True, gc=False):
     outbox: tuple[NewOutboxCursor, ...] = ()
     url: str = ""
     queue: str = ""
+    input: str = ""
 
 
 class NewAuthorization(Struct, frozen=True, gc=False):
@@ -242,13 +244,14 @@ class ChildContact(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class NewWait(Struct, frozen=True, gc=False):
-    """One wait of a tool: for a time, or what it begins; else for what has begun already."""
+    """One wait of a tool: for a time, an event, or what it begins; else for what has begun."""
 
     name: str
     due_at: int = 0
     question: Question | None = None
     child: NewChild | None = None
     authorization: NewAuthorization | None = None
+    event: str = ""
 
 
 class ToolWaits(Struct, frozen=True, gc=False):
@@ -267,6 +270,28 @@ class ToolWaits(Struct, frozen=True, gc=False):
     def children(self) -> tuple[NewChild, ...]:
         """The children in this app that are started with it."""
         return tuple(wait.child for wait in self.waits if wait.child and not wait.child.url)
+
+
+class Mismatched(Struct, frozen=True, gc=False):
+    """The code does not fit what the call has done."""
+
+    call_id: str
+    error: Failure
+
+
+class Restarted(Struct, frozen=True, gc=False):
+    """The body of a workflow begins again, with another `input` and an empty history."""
+
+    call_id: str
+    input: str
+
+
+class Undone(Struct, frozen=True, gc=False):
+    """What the body had done is undone; with an `error` it could not be, and those are `left`."""
+
+    call_id: str
+    error: Failure | None = None
+    left: tuple[str, ...] = ()
 
 
 def is_contended(end: Returned) -> bool:
@@ -340,7 +365,7 @@ class SummaryLost(Struct, frozen=True, gc=False):
     price: CallPrice | None = None
 
 
-ToolEnd = Returned | Raised | Interrupted | ToolWaits
+ToolEnd = Returned | Raised | Interrupted | ToolWaits | Mismatched | Restarted | Undone
 
 
 class TurnStopped(Struct, frozen=True, gc=False):

@@ -60,7 +60,7 @@ def unstable(call: OpenCall, end: ToolWaits) -> Failure | None:
 def past_wait(call: OpenCall, name: str) -> PastWait:
     """Return what is known of a wait of a call that is over."""
     try:
-        return msgspec.json.decode(call.memo.get(name, "{}"), type=PastWait)
+        return msgspec.json.decode(call.memo.get(name) or "{}", type=PastWait)
     except msgspec.DecodeError:  # a time that is over, or what came from outside
         return PastWait()
 
@@ -69,4 +69,6 @@ def excerpt(wait: NewWait) -> str:
     """Return the beginning of what a wait asks."""
     if wait.question:
         return wait.question.prompt[:EXCERPT]
-    return text_of(wait.child.content)[:EXCERPT] if wait.child else ""
+    if wait.child is None:
+        return ""
+    return (wait.child.input or text_of(wait.child.content))[:EXCERPT]

@@ -15,7 +15,7 @@ from outlast.core import codec
 from outlast.core.instant import seconds
 from outlast.core.lane import Lane
 from outlast.core.name import callback_name
-from outlast.core.outcome import tool_ended
+from outlast.core.outcome import tool_ended, wait_begins
 from outlast.core.policy import Policy
 from outlast.core.record import (
     AnyRecord,
@@ -26,7 +26,7 @@ from outlast.core.record import (
     ToolStepRecorded,
 )
 from outlast.core.request import close_scopes
-from outlast.core.result import Returned, is_contended, with_updates
+from outlast.core.result import NewWait, Returned, is_contended, with_updates
 from outlast.core.slice import Slices
 from outlast.core.view import TOLD, told
 from outlast.engine.call_tasks import RunningCall, to_its_end
@@ -145,11 +145,24 @@ class LaneJournal:
         await self._write(opened)
         return token
 
-    async def progress(self, call_id: str, progress: str) -> None:
+    async def start_child(self, call_id: str, wait: NewWait) -> None:
+        self.check_awaited()
+        lane = self.lane
+        assert lane.turn is not None
+        assert wait.child is not None
+        self._owned.write([*wait_begins(lane, lane.turn.calls[call_id], wait)])
+        if not wait.child.url:
+            self._owned.start(wait.child)
+        await to_its_end(self._owned.flush())
+        self._owned.folds.wakeup.set()  # a remote one is contacted
+
+    async def progress(self, call_id: str, progress: str, name: str = "", done: int = 0) -> None:
         self.check_awaited()
         assert self._owned.folds.state.turn is not None
         attempt = self._owned.folds.state.turn.calls[call_id].attempt
-        record = ToolProgress(call_id=call_id, attempt=attempt, progress=progress)
+        record = ToolProgress(
+            call_id=call_id, attempt=attempt, progress=progress, name=name, done=done
+        )
         codec.encode([record])  # refused here, where the tool hears of it; it is written later
         self._progress = self._progress or Coalescer(self._owned, self._running, self._flush)
         self._progress.pending[:] = [record]

@@ -33,6 +33,7 @@ from outlast.core.result import (
     CompletionChecked,
     FeedbackCollected,
     ModelFailed,
+    NewWait,
     Returned,
     SummaryLost,
     ToolEnd,
@@ -139,8 +140,12 @@ class CallJournal(Protocol):
         """
         ...
 
-    async def progress(self, call_id: str, progress: str) -> None:
-        """Tell readers how far the call is; of frequent ones the last."""
+    async def progress(self, call_id: str, progress: str, name: str = "", done: int = 0) -> None:
+        """Tell readers how far the call is; of frequent ones the last. `done` is remembered."""
+        ...
+
+    async def start_child(self, call_id: str, wait: NewWait) -> None:
+        """Start a child now, whose end the call may wait for later."""
         ...
 
     async def open_callback(self, call_id: str, name: str, within: int) -> str:

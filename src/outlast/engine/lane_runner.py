@@ -37,6 +37,7 @@ from outlast.core.action import (
     RunTools,
     SettleDeliveries,
     Start,
+    TakeEvent,
     TakeRelay,
     TakeReply,
 )
@@ -56,14 +57,17 @@ from outlast.core.result import (
     CompletionChecked,
     FeedbackCollected,
     Interrupted,
+    Mismatched,
     ModelFailed,
     Raised,
+    Restarted,
     Result,
     Returned,
     SummaryLost,
     ToolEnd,
     ToolWaits,
     TurnStopped,
+    Undone,
     is_contended,
     with_updates,
 )
@@ -101,7 +105,7 @@ COMPACTION = "compaction"
 """Names the one task of a lane in which its view is made shorter."""
 NO_TIMEOUTS = CallTimeouts(float("inf"))
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
-TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits)
+TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits, Mismatched, Restarted, Undone)
 UNSTORABLE_END = "changed state, emitted an event or began a wait that cannot be stored"
 NOT_READ = Failure("WORKERS_LOST", "this lane took its workers down, and is not read any more")
 """Why nothing changes the state of a lane of which only the outline was read, if it may go on."""
@@ -233,7 +237,9 @@ class LaneRunner:
                     allowed = await self._take_if_allowed(action)
                 case CompactContext() if self._tasks.is_running(COMPACTION):
                     allowed = action
-                case TakeRelay() | ExpireRequest() | SettleDeliveries() | ChangeState():
+                case (
+                    TakeRelay() | TakeEvent() | ExpireRequest() | SettleDeliveries() | ChangeState()
+                ):
                     allowed = action  # it begins no call, so calls that wait for a slot keep it
                 case _:
                     allowed = await self._gate.let_in(action)

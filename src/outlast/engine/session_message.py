@@ -74,7 +74,7 @@ class SessionMessages:
         """Start a child: a task of the same owner, with what is left of the time."""
         started = r.SessionStarted(
             agent=child.agent,
-            mode="task",
+            mode="run" if child.input else "task",
             can_ask=lane.can_ask,
             tenant=lane.tenant,
             principal=lane.principal,
@@ -87,7 +87,7 @@ class SessionMessages:
             place=QueuePlace(queue=child.queue) if child.queue else None,
         )
         delivery_id = self._clock.new_id("dlv")
-        queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content)
+        queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content, args=child.input)
         return replace(
             self._admission(lane.tenant, child.session_id, MAIN, queued),
             records=(started, queued),

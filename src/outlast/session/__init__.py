@@ -17,6 +17,8 @@ from outlast.session.provider import ProviderControl, ProviderOutage
 from outlast.session.queue import QueueControl, QueueInfo
 from outlast.session.request import Request, RequestKind, request_of
 from outlast.session.result import Result, ResultStatus
+from outlast.session.run import RunKind, RunStatus
+from outlast.session.run_history import RunStep
 from outlast.session.state import SliceQuery
 from outlast.session.waiting import AT_REST, WaitingFor, WaitKind, is_at_rest, needs_somebody
 
@@ -40,6 +42,9 @@ __all__ = [
     "RequestKind",
     "Result",
     "ResultStatus",
+    "RunKind",
+    "RunStatus",
+    "RunStep",
     "Session",
     "SessionChanges",
     "SessionMode",

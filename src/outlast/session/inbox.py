@@ -33,10 +33,16 @@ from outlast.store import (
 ANYBODY = "tenant"
 """The scope of dispatch ids that the users of a tenant choose."""
 
-STATE, CONTEXT = "state", "context"
-"""The kinds of deliveries that change state, and what the model sees."""
+STATE, CONTEXT, EVENT = "state", "context", "event"
+"""The kinds of deliveries that change state, and what the model sees, and of events for runs."""
 
-Arrival = r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested | r.ContextChangeRequested
+Arrival = (
+    r.DeliveryQueued
+    | r.CancelRequested
+    | r.StateChangeRequested
+    | r.ContextChangeRequested
+    | r.EventSent
+)
 """A record that comes from outside for a session that exists."""
 
 
@@ -49,6 +55,8 @@ def kind_of(record: Arrival) -> str:
             return "cancel"
         case r.ContextChangeRequested():
             return CONTEXT
+        case r.EventSent():
+            return EVENT
     return STATE
 
 
@@ -180,7 +188,7 @@ class QueueLimits(Struct, frozen=True):
 ANY_ROOM = QueueLimits(session_bytes=0)
 
 
-NEED_ROOM = (*WAIT_THEIR_TURN, STATE)
+NEED_ROOM = (*WAIT_THEIR_TURN, STATE, EVENT)
 """Answers and cancels are taken whatever the size of the session: they end what it does."""
 
 

@@ -5,7 +5,7 @@ Only reads and admits, as a session's handle does; the body is run by workers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, Protocol
 
@@ -17,14 +17,18 @@ from outlast.core import record as r
 from outlast.core.event import Event
 from outlast.core.instant import Span, date_of
 from outlast.core.lane import Status
+from outlast.core.message import MAX_MESSAGE
+from outlast.core.name import MAIN, check_id, check_who
 from outlast.core.record import Failure
 from outlast.core.usage import TreeUsage
-from outlast.errors import DeadlineExceeded, RunError, StillWaiting
+from outlast.errors import DeadlineExceeded, MessageTooLarge, RunError, StillWaiting
 from outlast.log.explain import Explanation
 from outlast.log.reader import read_outcome
 from outlast.session.handle import Receipt, Session
 from outlast.session.request import Request
 from outlast.session.result import Result
+from outlast.session.run_history import RunStep, read_steps, retry_of
+from outlast.session.start import NewSession
 from outlast.session.waiting import WaitingFor, in_words
 from outlast.store import SessionInfo
 
@@ -113,6 +117,10 @@ class RunKind(Protocol):
         ...
 
 
+StartRun = Callable[[NewSession], Awaitable[Receipt[Any]]]
+"""Starts a run that is described whole."""
+
+
 class Run(Generic[Out]):
     """A handle on one run. Holds nothing of it; make as many as you like."""
 
@@ -120,11 +128,13 @@ class Run(Generic[Out]):
         self,
         session: Session[Any],
         workflows: Mapping[str, RunKind],
+        start: StartRun,
         receipt: Receipt[Any] | None = None,
     ) -> None:
         self.id: str = session.id
         self._session = session
         self._workflows = workflows
+        self._start = start
         self.duplicate: bool = receipt.duplicate if receipt else False
         """Whether this `dispatch_id` had started the run before."""
 
@@ -226,6 +236,10 @@ class Run(Generic[Out]):
             cursor = page.entries[-1].offset
         return None
 
+    async def steps(self) -> Sequence[RunStep]:
+        """Return the steps of the run, in the order in which they began."""
+        return await read_steps(self._session._store, self.id)
+
     async def explain(self) -> Explanation:
         """Say what the run does or waits for, and why."""
         return await self._session.explain()
@@ -259,6 +273,45 @@ class Run(Generic[Out]):
             dispatch_id=dispatch_id,
             principal=principal,
         )
+
+    async def retry(self, *, dispatch_id: str | None = None, principal: str = "") -> Run[Out]:
+        """Start a new run that tries this one again, with the same input, and return it.
+
+        What succeeded in this one is not done again: its steps, answers, events and children. Steps
+        that failed are done anew. If this one was undone, the new one begins from the start; if
+        that had failed, it goes on with the undo. Raises NothingToRetry unless this one has
+        errored or was cancelled.
+        """
+        again = await retry_of(self._session._store, await self.info(), dispatch_id, principal)
+        receipt = await self._start(again)
+        return Run(receipt.session, self._workflows, self._start, receipt)
+
+    async def send_event(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        dispatch_id: str | None = None,
+        principal: str = "",
+    ) -> None:
+        """Send an event to the run; it is kept until the body waits for one of that name.
+
+        The same `dispatch_id` again is the same event. Raises SessionOver if the run has ended.
+        """
+        text = to_json(payload, f"the payload of the event {name} is")
+        if len(text) > MAX_MESSAGE:
+            raise MessageTooLarge(
+                f"the payload has {len(text):,} characters, and {MAX_MESSAGE:,} is the most",
+                size=len(text),
+                limit=MAX_MESSAGE,
+            )
+        sent = r.EventSent(
+            delivery_id="",
+            name=check_id("name of an event", name),
+            payload=text,
+            principal=check_who("principal", principal),
+        )
+        await self._session._add(await self.info(), sent, MAIN, f"session:{self.id}", dispatch_id)
 
     async def cancel(self, reason: str = "", *, principal: str = "") -> None:
         """End the run: what it is at is stopped, and what it has done is undone as it said."""

@@ -83,6 +83,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
     retry_of: str = ""
     seed: str = ""
     queue: str | QueueEntry | None = None
+    inherited: r.JournalInherited | None = None
 
 
 class SessionStarter:
@@ -136,7 +137,7 @@ class SessionStarter:
                 lane=check_id("lane", new.lane),
                 delivery_id=delivery_id,
                 kind="message",
-                records=(started, queued),
+                records=(started, queued, *([new.inherited] if new.inherited else ())),
                 at=self._inbox.store_clock.date(),
                 dispatch_id=new.dispatch_id or delivery_id,
                 scope=new.scope,

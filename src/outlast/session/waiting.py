@@ -32,6 +32,7 @@ WaitKind = Literal[
     "limit",
     "key",
     "callback",
+    "event",
     "timer",
     "children",
     "worker",
@@ -141,6 +142,16 @@ def code_wait(info: SessionInfo, lane: LaneInfo, state: Lane) -> WaitingFor:
     """Return a lane's wait for a worker whose code has the tools of its calls."""
     calls = state.turn.calls.values() if state.turn else ()
     vanished = [call for call in calls if call.awaits_code]
+    if misfit := next((call for call in vanished if call.mismatch and not call.vanished), None):
+        return wait_of(
+            CODE,
+            info,
+            lane,
+            since=date_or_none(misfit.mismatched_since),
+            next_try_at=lane.ready_at,
+            error=misfit.mismatch,
+            blocked=True,
+        )
     names = ", ".join(dict.fromkeys(call.tool for call in vanished))
     since = min((call.vanished for call in vanished), default=0)
     error = Failure("UNKNOWN_TOOL", f"no worker that looked has {names}", CODE_HINT)

@@ -3,9 +3,21 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from outlast.core.record import NewOutboxCursor
 from outlast.core.setting import listed
 from outlast.errors import InvalidDefinition, UnknownWorkflow
 from outlast.workflows.workflow import Workflow
+
+
+class WorkflowRef:
+    """A workflow as others of the app run it, and who is told of the events of these runs."""
+
+    def __init__(self, workflow: Workflow[Any, Any], outbox: tuple[NewOutboxCursor, ...]) -> None:
+        self.name = workflow.name
+        self.outbox = outbox
+        self.input_text = workflow.input_text
+        self.output_of = workflow.output_of
+
 
 Workflows = Mapping[str, Workflow[Any, Any]]
 

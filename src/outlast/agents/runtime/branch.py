@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 from outlast.agents.runtime.durable_wait import Scope, WaitTracker, for_async_tools
-from outlast.core.name import branch_scope, quoted, wait_name
+from outlast.agents.runtime.json_value import to_json
+from outlast.core.message import check_text
+from outlast.core.name import args_digest, branch_scope, quoted, wait_name
+from outlast.core.result import NewWait
+from outlast.core.setting import count_of
 from outlast.engine.lane_folds import LaneLost, LaneStale
 from outlast.errors import InvalidInput
 
@@ -23,6 +27,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 Branch = Awaitable[T] | Callable[[], Awaitable[T]]
 """A branch: a coroutine, as `ctx.ask(…)` returns one, or a function without arguments."""
@@ -113,6 +118,28 @@ class ConcurrentWaits:
                 close(branch)
             raise
 
+    async def map(
+        self,
+        function: Callable[[Item], Awaitable[T]],
+        items: Iterable[Item],
+        *,
+        concurrency: int = 0,
+        name: str | None = None,
+    ) -> list[T]:
+        """Do the same with each of several items, and return what came of each, in their order.
+
+        Each is a branch, known by a digest of the item, so that items may be added, removed and
+        reordered. At most `concurrency` go on at once, those that wait included; 0 is any number.
+        Readers are told how many are done (`tool.progress`). Two maps are told apart by their
+        function, or by a `name`, and by how many came before.
+        """
+        self._not_in_transaction("map")
+        given = list(items)
+        count_of("concurrency of ctx.map", concurrency, least=0)
+        joined = MapJoin(self._waiting, function, given, name)
+        await joined.run(joined.branches, concurrency)
+        return [branch.value for branch in joined.branches]
+
 
 class NamedBranch:
     """One branch of a `gather` or `first`, the scope of its waits, and what it came to.
@@ -151,6 +178,7 @@ class Join:
         self._parent = waiting.scope(kind)
         self._is_race = kind == "first"
         self._ended: list[NamedBranch] = []
+        self._queue: list[NamedBranch] = []
         given = list(named.items()) or [(name_of(branch), branch) for branch in branches]
         self.branches = [self._branch(name, branch) for name, branch in given]
         self._left = 0
@@ -162,18 +190,20 @@ class Join:
         won = wait_name(self._parent.path, "won", known_as, number)
         return NamedBranch(name, given, Scope(path), won)
 
-    async def run(self, branches: list[NamedBranch]) -> None:
+    async def run(self, branches: list[NamedBranch], at_once: int = 0) -> None:
         """Run branches until all have ended, or one has raised; of a race, until one has ended.
 
-        Where all that have not ended have stopped at waits, what awaits them stops there, too.
+        Where all that have not ended have stopped at waits, what awaits them stops there, too. At
+        most so many go on `at_once`, those that wait included; 0 is any number.
         """
         if not branches:
             return
         joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._left = len(branches)
-        for branch in branches:
-            task = self._waiting.begin(branch.scope, branch.run())
-            task.add_done_callback(partial(self._end, branch, joined))
+        first = branches[:at_once] if at_once else branches
+        self._queue = branches[len(first) :]
+        self._left = len(first)
+        for branch in first:
+            self._begin(branch, joined)
         try:
             await joined
         finally:
@@ -185,12 +215,19 @@ class Join:
         if waits := tuple(wait for branch in branches for wait in branch.scope.waits):
             raise self._waiting.stop_at(*waits)
 
+    def _begin(self, branch: NamedBranch, joined: asyncio.Future[None]) -> None:
+        task = self._waiting.begin(branch.scope, branch.run())
+        task.add_done_callback(partial(self._end, branch, joined))
+
     def _end(
         self, branch: NamedBranch, joined: asyncio.Future[None], _: asyncio.Task[None]
     ) -> None:
         close(branch.given)  # which a branch that was cancelled early has not begun
-        self._left -= 1
         has_ended = not branch.scope.waits
+        if has_ended and self._queue and not (branch.error or joined.done()):
+            self._begin(self._queue.pop(0), joined)
+        else:
+            self._left -= 1
         if has_ended and not joined.done():
             self._ended.append(branch)
         is_decided = has_ended and (self._is_race or branch.error)
@@ -219,10 +256,61 @@ class Join:
         waiting = self._waiting
         if winner.error and not is_outcome(winner.error):
             return
+        if waiting.is_undoing:
+            raise waiting.stop_at(NewWait(winner.won))
         lost = tuple(branch.scope.path for branch in self.branches if branch is not winner)
         with waiting.busy():
             await waiting.journal.record_first(waiting.call_id, winner.won, lost)
         waiting.lose(lost)
+
+
+class MapJoin(Join):
+    """The branches of one `map`: one for each item, known by a digest of it."""
+
+    def __init__(
+        self,
+        waiting: WaitTracker,
+        function: Callable[[Any], Any],
+        items: list[Any],
+        name: str | None,
+    ) -> None:
+        super().__init__(waiting, "map", (), {})
+        self._done = 0
+        self._total = len(items)
+        known_as = quoted(check_text("the name of a map", name) if name else name_of(function))
+        number = self._parent.count("map", known_as)
+        self._path = branch_scope(self._parent.path, f"map:{known_as}", number)
+        counts: dict[str, int] = {}
+        for item in items:
+            found = digest_of(item)
+            counts[found] = counts.get(found, 0) + 1
+            path = branch_scope(self._path, found, counts[found])
+            run = partial(self._do, function, item)
+            self.branches.append(NamedBranch(found, run, Scope(path), ""))
+
+    async def _do(self, function: Callable[[Any], Any], item: Any) -> Any:
+        value = function(item)
+        value = await value if inspect.isawaitable(value) else value
+        self._done += 1
+        await tell_progress(self._waiting, self._path, self._done, self._total)
+        return value
+
+
+def digest_of(item: Any) -> str:
+    """Return what the branch of an item is known by."""
+    text = to_json(item, "an item of ctx.map is")
+    return f"={args_digest('map', text)[:20]}"
+
+
+async def tell_progress(waiting: WaitTracker, name: str, done: int, total: int) -> None:
+    """Tell readers how much is done, unless they have been told in an earlier run of the call."""
+    if waiting.is_undoing or done <= waiting.call.progress.get(name, 0):
+        return
+    said: dict[str, Any] = {"done": done, "total": total}
+    if name:
+        said["name"] = name.rstrip("/")
+    with waiting.busy():
+        await waiting.journal.progress(waiting.call_id, to_json(said), name, done)
 
 
 def is_outcome(error: BaseException) -> bool:

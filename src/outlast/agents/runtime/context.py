@@ -242,8 +242,11 @@ class Context(ConcurrentWaits, Generic[Deps]):
             transactional=False,
         )
         known_as = step_name(function, args, name)
-        with self._waiting.scope("step").step(known_as) as key:
-            return await Step(self, key, function, args, rules, name).result()
+        scope = self._waiting.scope("step")
+        path = scope.path
+        with scope.step(known_as) as key:
+            step = Step(self, key, function, args, rules, name, path, known_as)
+            return await step.result()
 
     @for_async_tools
     async def ask(

@@ -21,10 +21,18 @@ import msgspec
 from outlast.core.fold_wait import WITHDRAWN
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.name import RECONCILE, is_wait, wait_name
+from outlast.core.record import Failure
 from outlast.core.result import NewWait, ToolWaits
+from outlast.core.undo import UNDO_SCOPE
 from outlast.engine.executor import CallJournal
 from outlast.engine.lane_folds import LaneLost, LaneStale
 from outlast.errors import InvalidInput
+from outlast.log_context import get_logger
+
+log = get_logger("outlast.workflows")
+
+REPLAY_MISMATCH = "REPLAY_MISMATCH"
+"""The code of what a call waits for whose code does not fit what it has done."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -118,7 +126,11 @@ class WaitTracker:
         self.journal = journal
         self.in_thread = False
         self._reconciles = 0
+        self.is_undoing = False
+        """Whether the body is run only to collect what undoes it."""
+        self.misfit: Failure | None = None
         self._asked: set[str] = set()
+        self._recorded: dict[str, set[str]] | None = None
         self._lost: list[str] = []
         self._begin()
 
@@ -134,11 +146,6 @@ class WaitTracker:
     def is_parked(self) -> bool:
         """Whether the tool has been unwound at a wait, or is just being."""
         return bool(self._main.waits)
-
-    @property
-    def is_undoing(self) -> bool:
-        """Whether the call is run only to collect what undoes it."""
-        return False
 
     @property
     def lane(self) -> Lane:
@@ -165,6 +172,14 @@ class WaitTracker:
             and not name.startswith(tuple(self._lost))
         )
 
+    def begin_undo(self) -> None:
+        """Begin the scope of what undoes a body, which has been run as far as it had come."""
+        self.is_undoing = False
+        task = asyncio.current_task()
+        assert task is not None
+        self._main = Scope(UNDO_SCOPE, task)
+        self._scopes = {task: self._main}
+
     @contextmanager
     def finding_out(self, attempt: int) -> Iterator[None]:
         """Wait, meanwhile, for what finds out about an attempt: none of it is the tool's.
@@ -189,6 +204,8 @@ class WaitTracker:
         for number in count(1):
             wait = first if number == 1 else f"{first}~{number}"
             if (known := self.come_since(wait)) != WITHDRAWN:
+                if known is None and self.is_undoing:
+                    raise self.stop_at(NewWait(wait))
                 yield wait, known
 
     def next(self, kind: str, name: str) -> tuple[str, str | None]:
@@ -220,6 +237,56 @@ class WaitTracker:
         self.check()
         self._asked.add(name)
         return self.call.memo.get(name)
+
+    # Code that does not fit
+
+    def check_fits(self, scope: str, known_as: str, title: str) -> None:
+        """Refuse a step that is new, while results of the same function are not asked for.
+
+        It is known by its arguments, and these may be what has changed.
+        """
+        if not known_as.startswith("="):
+            return  # its name is its author's word
+        prefix = f"{scope}step:{known_as.rpartition('=')[0]}="
+        if self._recorded is None:
+            self._recorded = {}
+            call = self.call
+            for key in (*call.memo, *call.begun, *call.tried, *call.spoilt):
+                if key.rpartition("/")[2].startswith("step:="):
+                    self._recorded.setdefault(f"{key.rpartition('=')[0]}=", set()).add(key)
+        if prefix not in self._recorded:
+            return
+        left = self._recorded[prefix] = self._recorded[prefix] - self._asked
+        if left:
+            raise self.stop_for(
+                f"the body does the step {title} with other arguments than it has recorded:"
+                f" {len(left)} of {title} are recorded in this place and were not asked for. If it"
+                f' is the same step, give it a name (name="{title}"); if it is a new one, put it'
+                f' under `if ctx.patched("…")`; or go on with the code of before (a pinned'
+                " deployment)"
+            )
+
+    def stop_for(self, why: str) -> Parked:
+        """Stop because the code does not fit what the call has done; it waits for other code."""
+        self.misfit = Failure(REPLAY_MISMATCH, why)
+        log.error(
+            "the code of %s does not fit what %s has done, which waits for code that does: %s",
+            self.tool,
+            self.lane.session,
+            why,
+            extra={"session": self.lane.session, "workflow": self.tool},
+        )
+        return self.stop_at(NewWait("=mismatch"))
+
+    def ask_for(self, name: str) -> None:
+        """Note that the result of something that is no wait was asked for."""
+        self._asked.add(name)
+
+    def is_replaying(self, scope: Scope) -> bool:
+        """Say whether something is recorded in a scope that this run has not come to yet."""
+        call = self.call
+        known = (*call.memo, *call.begun, *call.spoilt, *call.waits_for)
+        return any(key not in self._asked and key.startswith(scope.path) for key in known)
 
     def has_begun(self, name: str) -> bool:
         """Say whether a wait is for what is open already: a question, a sign-in, a child."""

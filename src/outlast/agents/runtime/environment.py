@@ -56,6 +56,24 @@ class AgentRef(Struct, frozen=True):
     queue: str = ""
 
 
+class WorkflowKind(Protocol):
+    """A workflow of the app, as another that runs it needs to know it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def outbox(self) -> tuple[NewOutboxCursor, ...]: ...
+
+    def input_text(self, given: Any, /) -> str:
+        """Return an input as JSON text, if a run can be started with it."""
+        ...
+
+    def output_of(self, text: str, /) -> Any:
+        """Return an output from its JSON text."""
+        ...
+
+
 class ContactableServer(Protocol):
     """The server of a remote agent."""
 
@@ -78,6 +96,7 @@ class Environment(Struct, frozen=True):
     sign_ins: TokenSource | None = None
     remotes: Mapping[str, ContactableServer] = {}
     deployment: str = ""
+    workflows: Mapping[str, WorkflowKind] = {}
 
 
 ALONE = Environment()

@@ -163,8 +163,12 @@ class Step:
         args: tuple[Any, ...],
         rules: StepRules,
         title: str | None,
+        scope: str = "",
+        known_as: str = "",
     ) -> None:
         self._title = title or function_name(function)
+        self._scope = scope
+        self._known_as = known_as
         self._ctx = ctx
         self._waiting: WaitTracker = ctx._waiting
         self._journal = ctx._waiting.journal
@@ -179,6 +183,7 @@ class Step:
 
     async def result(self) -> Any:
         """Return what it came to, in this run of the call or in an earlier one."""
+        self._waiting.ask_for(self._key)
         known = self._call.memo.get(self._key)
         if known is not None:
             return self._read(known)
@@ -187,6 +192,8 @@ class Step:
         if self._waiting.is_undoing:
             raise self._waiting.stop_at(NewWait(self._key))
         attempt = self._call.tried.get(self._key, 0)
+        if not attempt and self._key not in self._call.begun:
+            self._waiting.check_fits(self._scope, self._known_as, self._title)
         if begun := self._call.begun.get(self._key):
             attempt = begun
             if (settled := await self._after_cut(begun)) is not None:

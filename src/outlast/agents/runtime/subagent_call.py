@@ -4,6 +4,9 @@ If that agent is remote, the session is behind another server, and the engine lo
 the tool waits: see `RunTools.contact`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -33,25 +36,42 @@ class Subagent:
         Its result is known by the agent and the message; give it a `name` where the words may
         differ from run to run: then it is the same whatever the message says.
         """
-        waiting, content = self._waiting, content_of(message)
-        if self._agent.url and not all(isinstance(part, Text) for part in content):
-            raise InvalidMessage(f"{self._agent.name} is remote: it takes text only")
-        wait, known = waiting.next("agent", self._name_of(content, name))
+        content = self._content(message)
+        wait, known = self._waiting.next("agent", self._name_of(content, name))
         if known is not None:
             return self._come_to(known)
-        if waiting.has_begun(wait):
-            raise waiting.stop_at(NewWait(wait))
-        check_depth(self._agent.name, waiting.lane.depth, self._max_depth)
-        child_id = "" if self._agent.url else waiting.journal.new_id("ses")
+        if self._waiting.has_begun(wait):
+            raise self._waiting.stop_at(NewWait(wait))
+        raise self._waiting.stop_at(self._new(wait, content))
+
+    async def start(self, message: Said, *, name: str | None = None) -> StartedChild:
+        """Start the same session now, and go on: its end is waited for later, or not at all.
+
+        It ends with the call. It is known as with `ask`, of which it is a part.
+        """
+        content = self._content(message)
+        wait, known = self._waiting.next("agent", self._name_of(content, name))
+        if known is None and not self._waiting.has_begun(wait):
+            with self._waiting.busy():
+                await self._waiting.journal.start_child(
+                    self._waiting.call_id, self._new(wait, content)
+                )
+        return StartedChild(self._waiting, wait, self._come_to)
+
+    def _content(self, message: Said) -> Content:
+        content = content_of(message)
+        if self._agent.url and not all(isinstance(part, Text) for part in content):
+            raise InvalidMessage(f"{self._agent.name} is remote: it takes text only")
+        return content
+
+    def _new(self, wait: str, content: Content) -> NewWait:
+        agent = self._agent
+        check_depth(agent.name, self._waiting.lane.depth, self._max_depth)
+        child_id = "" if agent.url else self._waiting.journal.new_id("ses")
         child = NewChild(
-            child_id,
-            self._agent.name,
-            content,
-            self._agent.outbox,
-            url=self._agent.url,
-            queue=self._agent.queue,
+            child_id, agent.name, content, agent.outbox, url=agent.url, queue=agent.queue
         )
-        raise waiting.stop_at(NewWait(wait, child=child))
+        return NewWait(wait, child=child)
 
     def _name_of(self, content: Content, name: str | None) -> str:
         """Name what is asked: never alike for two agents, also where a name is given."""
@@ -65,6 +85,29 @@ class Subagent:
             failure = msgspec.convert(error, Failure)
             raise SubagentError(f"{self._agent.name} failed: {failure.code}: {failure.message}")
         return self._agent.parse(came["value"])
+
+
+class StartedChild:
+    """A session that was started for a call, which may wait for it later."""
+
+    def __init__(self, waiting: WaitTracker, wait: str, come_to: Callable[[str], Any]) -> None:
+        self._waiting = waiting
+        self._wait = wait
+        self._come_to = come_to
+
+    @property
+    def id(self) -> str:
+        """The id of its session, while that goes on; empty if it is elsewhere, or over."""
+        turn = self._waiting.lane.turn
+        requests = turn.requests.values() if turn else ()
+        mine = (q for q in requests if q.name == self._wait and q.call_id == self._waiting.call_id)
+        return next((q.child for q in mine), "")
+
+    async def result(self) -> Any:
+        """Wait for its end, and return its output, as `ask` does."""
+        if (known := self._waiting.come_since(self._wait)) is not None:
+            return self._come_to(known)
+        raise self._waiting.stop_at(NewWait(self._wait))
 
 
 def check_depth(name: str, depth: int, most: int) -> int:

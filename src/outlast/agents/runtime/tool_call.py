@@ -26,7 +26,14 @@ from outlast.core.lane import MISMATCH, UNDONE, UNSTORABLE, Lane, OpenCall
 from outlast.core.message import storable
 from outlast.core.name import storable_key
 from outlast.core.record import Failure, IdempotencyKey
-from outlast.core.result import BufferedEffects, Interrupted, Raised, Returned, ToolEnd
+from outlast.core.result import (
+    BufferedEffects,
+    Interrupted,
+    Mismatched,
+    Raised,
+    Returned,
+    ToolEnd,
+)
 from outlast.core.state_change import TURNS_OPEN
 from outlast.core.unstable_wait import unstable
 from outlast.engine.executor import CallJournal
@@ -305,6 +312,8 @@ async def ends_within(running: asyncio.Future[Any], seconds: float) -> bool:
 
 def stopped(ctx: Context[Any]) -> ToolEnd:
     """Return what a tool waits for, or that it asks something else in every run."""
+    if misfit := ctx._waiting.misfit:
+        return Mismatched(ctx.call_id, misfit)
     waits = ctx._waiting.waits
     error = unstable(ctx._waiting.call, waits)
     return Raised(ctx.call_id, error) if error else waits

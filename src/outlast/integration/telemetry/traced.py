@@ -21,12 +21,15 @@ from outlast.core.result import (
     Answered,
     Compacted,
     Interrupted,
+    Mismatched,
     ModelFailed,
     Raised,
+    Restarted,
     Returned,
     SummaryLost,
     ToolEnd,
     ToolWaits,
+    Undone,
     Usage,
 )
 from outlast.core.slice import Slices
@@ -275,6 +278,12 @@ def outcome_of(end: ToolEnd | None) -> str:
             return "interrupted"
         case ToolWaits():
             return "waits"
+        case Mismatched():
+            return "mismatched"
+        case Restarted():
+            return "restarted"
+        case Undone():
+            return "undone"
         case None:
             return "recorded"
 

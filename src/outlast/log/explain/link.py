@@ -33,6 +33,7 @@ CauseKind = Literal[
     "key",
     "code",
     "deployment",
+    "event",
     "queue",
     "message",
     "failure",

@@ -278,7 +278,14 @@ def the_call(
             attempt=call.attempt,
         )
 
-    if call.awaits_code:
+    if call.status == "mismatched" and call.mismatch:
+        yield link(
+            "code",
+            f"waits for code that fits what it has done: {sentence(call.mismatch)}",
+            date_of(call.mismatched_since),
+            date_or_none(call.due_at),
+        )
+    elif call.awaits_code:
         yield link(
             "code",
             f"was not in the code of the worker that looked last: start one whose code has it, or"
@@ -300,6 +307,9 @@ def the_call(
             text = f"failed in attempt {call.attempt}, and is tried again{why}"
             since = date_of(failed.at) if failed else None
             yield link("retry", text, since, date_or_none(call.due_at))
+        case "waiting" if call.events:
+            names = ", ".join(dict.fromkeys(call.events.values()))
+            yield link("event", f"waits for an event: {names}")
         case "cut":
             yield link("tool", f"was interrupted in attempt {call.attempt}")
     if call.status == "waiting" and call.unused:

@@ -64,6 +64,8 @@ class Indexes:
                 self._queue(entry, e.delivery_id, "state")
             case r.ContextChangeRequested() as e:
                 self._queue(entry, e.delivery_id, "context")
+            case r.EventSent() as e:
+                self._queue(entry, e.delivery_id, "event")
 
     def _queue(self, entry: Entry, delivery_id: str, kind: str) -> None:
         self.deliveries[delivery_id] = DeliveryInfo(

@@ -77,6 +77,7 @@ class LaneLog:
                 | r.RequestRelayed()
                 | r.StateChangeRequested()
                 | r.ContextChangeRequested()
+                | r.EventSent()
             ):
                 if e.delivery_id in self._settled:
                     yield "QUEUED_TWICE", f"{e.delivery_id} arrives again"

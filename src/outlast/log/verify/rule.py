@@ -17,6 +17,7 @@ from outlast.core.record import NO_USAGE, AnyRecord
 from outlast.core.result import Asked
 from outlast.log.verify.context_rule import CONTEXT_RULES
 from outlast.log.verify.turn_rule import TURN_RULES
+from outlast.log.verify.workflow_rule import WORKFLOW_RULES
 
 Wrong = tuple[str, str]
 """A code and a sentence, before it is known where."""
@@ -138,15 +139,17 @@ BEFORE_A_TURN = frozenset({"limit", "queue", "timer"})
 def left_to_do(lane: Lane, wait: tuple[str, ...]) -> list[str]:
     """Name the deliveries that a lane could go on with at once, resting for what it says."""
     unsettled = [delivery.delivery_id for delivery in lane.unsettled]
-    cancels = [cancel.delivery_id for cancel in lane.cancels]
+    is_undoing = lane.turn is not None and lane.turn.undo is not None
+    cancels = [] if is_undoing else [cancel.delivery_id for cancel in lane.cancels]
+    sent = [event.delivery_id for event in lane.sent] if lane.turn else []
     # Where the code of a tool is not there, nobody can say who may answer for it.
     replies = [] if "code" in wait else [reply.delivery_id for reply in lane.replies]
     changes = [change.delivery_id for change in lane.changes]
     if lane.turn or not BEFORE_A_TURN.isdisjoint(wait):
-        return [*unsettled, *cancels, *replies, *changes]
+        return [*unsettled, *cancels, *replies, *changes, *sent]
     views = [change.delivery_id for change in lane.views]
     queue = [queued.delivery_id for queued in lane.queue]
-    return [*unsettled, *cancels, *replies, *changes, *views, *queue]
+    return [*unsettled, *cancels, *replies, *changes, *sent, *views, *queue]
 
 
 # Model calls
@@ -393,8 +396,7 @@ RULES: dict[type, Rule] = {
     r.ToolStarted: tool_starts,
     r.ToolVanished: names_call,
     r.ToolProgress: names_attempt,
-    r.ToolStepRecorded: names_call,
-    r.ToolEmitted: names_call,
+    **WORKFLOW_RULES,
     r.ToolWaiting: names_attempt,
     r.ToolWoken: call_waits,
     r.ToolCompleted: tool_ends,
