@@ -44,6 +44,8 @@ SIZES = [
     ("asks for patience", 10, 4),
     ("cuts streams", 10, 4),
 ]
+FEWER = [(kind, max(tasks // 3, 3), max(talks // 3, 2)) for kind, tasks, talks in SIZES]
+"""For a day: each session is tried some hundred times."""
 PROBES_IN_TEN_MINUTES = 30
 """How often all lanes together call a provider that is known to be away for so long, at most."""
 
@@ -164,7 +166,7 @@ def test_after_a_day_turns_fail_with_the_providers_error_and_a_retry_goes_on() -
     live_through(story, writer)
 
 
-@pytest.mark.parametrize(("kind", "tasks", "conversations"), SIZES)
+@pytest.mark.parametrize(("kind", "tasks", "conversations"), FEWER)
 def test_after_25_hours_all_sessions_are_retried_in_one_command_and_end_well(
     kind: str, tasks: int, conversations: int
 ) -> None:

@@ -33,7 +33,7 @@ UNSURE = 20 * SECOND
 """Clocks differ, and so does what they take for late."""
 
 LINES = {
-    "hourly": ("0 * * * *", "Europe/Berlin", "skip"),
+    "two-hourly": ("0 */2 * * *", "Europe/Berlin", "skip"),
     "every-six-hours": ("0 */6 * * *", "America/New_York", "one"),
     "quarter-past": ("15 */7 * * *", "Australia/Lord_Howe", "all"),
     "night": ("30 2 * * *", "Europe/Berlin", "all"),
@@ -43,7 +43,7 @@ LINES = {
     "monthly": ("45 23 1,15 * *", "Australia/Lord_Howe", "one"),
 }
 TOGETHER = [
-    ("hourly",),
+    ("two-hourly",),
     ("every-six-hours", "quarter-past", "early"),
     ("night", "midnight", "office", "monthly"),
 ]
@@ -157,14 +157,14 @@ class Jumps:
     [("skip", FAR_AHEAD), ("one", FAR_AHEAD), ("skip", SLIGHTLY), ("all", SLIGHTLY)],
 )
 async def test_weeks_in_which_clocks_jump(catch_up: str, ahead: tuple[int, int]) -> None:
-    code = [written("hourly", catch_up)]
+    code = [written("two-hourly", catch_up)]
     world = World(1, {"old": code, "new": code}, trouble=0.0, over_at_once=True)
-    weeks = [at for at in due("hourly") if at < ms(START) + 25 * DAY]
+    weeks = [at for at in due("two-hourly") if at < ms(START) + 25 * DAY]
     soon = [at - 4 * MINUTE for at in weeks]  # a look between two instants
 
     await world.run([ms(START) - HOUR, *weeks, *soon], Jumps(world, ahead))
 
-    fired = [each.instant for each in world.store.fired["hourly"]]
+    fired = [each.instant for each in world.store.fired["two-hourly"]]
     assert len(fired) == len(set(fired)), "an instant fired twice"
     assert set(weeks) - set(fired) == set(), "an instant was lost"
 

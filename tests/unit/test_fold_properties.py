@@ -1,3 +1,9 @@
+"""What holds in every story of a lane, made by chance.
+
+More stories: FOLD_EXAMPLES=1000 pytest tests/unit/test_fold_properties.py
+"""
+
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
@@ -44,7 +50,8 @@ def struggle(seed: int) -> Simulation:
 
 STRUGGLES = st.builds(struggle, seed=st.integers(0, 2**32))
 
-many = settings(max_examples=300, phases=set(Phase) - {Phase.explain})
+EXAMPLES = int(os.environ.get("FOLD_EXAMPLES", "100"))
+many = settings(max_examples=EXAMPLES, phases=set(Phase) - {Phase.explain})
 
 
 def start() -> Lane:
