@@ -12,7 +12,7 @@ from msgspec import Struct
 from outlast.core import record as r
 from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
-from outlast.core.record import AnyRecord, Entry
+from outlast.core.record import FORMAT, AnyRecord, Entry
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, is_log
 from outlast.log.verify.context_rule import ContextOffsets
 from outlast.log.verify.rule import Finding, Wrong, broken_rules
@@ -38,6 +38,8 @@ class LaneLog:
         self.count = 0
         self.size = 0
         """Of the records alone: each commit adds the head of an array."""
+        self.is_converted = False
+        """Whether records of an older format are among them, which were of another size."""
         self._settled: dict[str, bool] = {}
         self._deltas: dict[Attempt, Deltas] = {}
         self._fence = 0
@@ -54,6 +56,7 @@ class LaneLog:
         record = entry.record
         self.count += 1
         self.size += len(_encode(record))
+        self.is_converted = self.is_converted or entry.version < FORMAT
         yield from broken_rules(self.state, record)
         yield from self._deliveries(record)
         yield from self._stream(record, entry.offset)
