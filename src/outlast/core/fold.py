@@ -52,6 +52,7 @@ Step = Callable[[Lane, Any], Lane]
 def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
     """Return the lane after one more record. Only arrivals need to know their offset."""
     kind = type(record)
+    # The tables share no record. Most records change nothing but the open turn.
     if within_turn := TURN_FACTS.get(kind):
         assert lane.turn is not None
         return replace(lane, turn=within_turn(lane.turn, record))

@@ -43,6 +43,7 @@ class CommitDraft:
             for record in records:
                 codec.encode_into(record, body, -1)
         except codec.UNENCODABLE as error:
+            # What was drafted before stays: the lane writes a failure in the place of these.
             del body[size:]
             raise codec.not_encodable(error) from error
         self.records += records

@@ -195,6 +195,8 @@ class LaneRunner:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
                     return
             elif await self._open(action) and action.is_effect:
+                # Before the flush as well: a start that is in the log counts as begun, and without
+                # a lease it would be the interruption of something that never ran.
                 if pause := self._until_confirmed():
                     await pause
                 if not (isinstance(action, RunTools) and self._may_run_ahead(action)):
@@ -527,7 +529,9 @@ class LaneRunner:
 
     async def _commit_started(self, until: int) -> None:
         """Commit calls that began ahead of it, unless they have ended: then their ends go along."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(
+            0
+        )  # a call that needs no more than one round of the loop saves a commit
         if not self._tasks.results:
             self._set_alarm(until)  # a store may be away for longer than a call may take
             await self.lane.flush()

@@ -95,6 +95,8 @@ class StartGate:
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if the state is another by now."""
+        # From what is nearest to what is shared most: keys, slots in this process, permits in the
+        # store. A permit that is held while something else is waited for keeps other workers idle.
         found: AnyAction | None = action
         if isinstance(action, RunTools) and (again := self._ask_again(action)):
             return again

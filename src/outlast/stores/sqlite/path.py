@@ -54,6 +54,7 @@ class FileWatch:
         """Raise FileReplaced also if the log beside it is not the one that was opened."""
         size = self._check(self._path, self._file)
         if size is not None:
+            # Written over in its place it keeps its inode; its length gives it away.
             if size < self._longest <= length_by_index(self._path):
                 raise self._replaced(self._path)
             self._longest = size
