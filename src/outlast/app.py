@@ -172,6 +172,7 @@ class Outlast:
         settings = settings_of(WebhookSettings, "webhooks", webhooks)
         poster = WebhookConsumer(agents, settings, store, clock)
         self.webhooks = poster.settings
+        self._anchors = senders.of_token
         # Hooks are added later; channels and remote agents are known here or never.
         others = [each for each in (senders, canceller) if not each.is_empty]
         self._outbox = OutboxRoutes({**agents, **self.workflows}, (poster, self._hooks, *others))
@@ -238,6 +239,7 @@ class Outlast:
                 name: WorkflowRef(each, self._outbox.cursors(StartingSession(name)))
                 for name, each in self.workflows.items()
             },
+            anchors=self._anchors,
         )
 
     async def close(self) -> None:

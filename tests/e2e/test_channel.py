@@ -15,13 +15,14 @@ import pytest
 from front_desk import QUICK, SECRET, front_desk
 from http_scene import FAST, teller
 from msgspec.structs import replace
+from scene import results_of
 from sign_in_scene import KEY
 from webhook_receiver import Post, Receiver, Reply, failing, ok
 from webhook_setup import QUICK as PATIENT
 
 from outlast import Agent, Connection, ConnectionSettings, Context, Event, Outlast, tool
 from outlast.agents.model.client import ModelRequest
-from outlast.errors import OutlastError, SessionOver, StoreUnavailable, Unreachable
+from outlast.errors import OutlastError, SessionOver, StoreUnavailable, UnknownChannel, Unreachable
 from outlast.integration.channel import (
     Channel,
     Inbound,
@@ -31,6 +32,7 @@ from outlast.integration.channel import (
 )
 from outlast.integration.channel.sender import ChannelSenders
 from outlast.integration.outbox import WebhookSettings, sign
+from outlast.log.verify import verify
 from outlast.server import ServerSettings
 from outlast.store import Admission, AdmissionReceipt, DeadLetter, OutboxCursor, Store
 from outlast.stores.sqlite import MemoryStore
@@ -546,6 +548,86 @@ async def test_a_conversation_that_moves_to_another_thread_is_the_same_session()
         ("thread-2", "Still."),
         ("thread-2", "Yes."),
     ]
+
+
+async def test_a_session_that_began_elsewhere_is_told_in_the_thread_that_it_is_anchored_in(
+    tmp_path: Path,
+) -> None:
+    board = Board()
+
+    @tool
+    async def open_thread(ctx: Context, thread: str) -> str:
+        """Go on in a thread."""
+        await ctx.session.set_continuation_token(board.token(thread))
+        return "moved"
+
+    script = [say("Here."), call("open_thread", thread="t-1"), say("There."), say("Still.")]
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(script), tools=[open_thread])
+    store = f"sqlite:///{tmp_path / 'anchored.db'}"
+    app = Outlast([clerk], store=store, worker=FAST, webhooks=QUICK, channels=[board])
+    async with app:
+        session = await app.start(clerk, "hello")
+        await session.wait()
+        await (await session.send("a thread, please")).result()
+        await board.until(1)
+        assert await say_to(app, "t-1", "are you here?", "3") == session.id
+        await board.until(2)
+        assert not await verify(app.store, session.id)
+    assert board.sent == [("t-1", "There."), ("t-1", "Still.")]
+
+
+async def test_a_session_that_moves_to_another_channel_is_told_only_there() -> None:
+    board, wall = Board(), Board("wall")
+
+    @tool
+    async def climb(ctx: Context) -> str:
+        """Go on at the wall."""
+        await ctx.session.set_continuation_token(wall.token("w-1"))
+        return "moved"
+
+    script = [say("In here."), call("climb"), say("Up here."), say("Still.")]
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(script), tools=[climb])
+    channels = [board, wall]
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=channels)
+    async with app:
+        board.hang = asyncio.Event()  # the first answer is told there late
+        session = await say_to(app, "dm-1", "hello", "1")
+        await board.called.wait()
+        assert await say_to(app, "dm-1", "to the wall, please", "2") == session
+        await wall.until(1)
+        assert await say_to(app, "dm-1", "forwarded?", "3") == session
+        await wall.until(2)
+        board.hang.set()
+        await board.until(1)
+        async with asyncio.timeout(60):
+            while any(each.due_at for each in await app.store.outbox.cursors(session)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not await verify(app.store, session)
+    assert board.sent == [("dm-1", "In here.")]
+    assert wall.sent == [("w-1", "Up here."), ("w-1", "Still.")]
+
+
+async def test_a_session_cannot_be_anchored_where_nobody_can_be_told() -> None:
+    @tool
+    async def climb(ctx: Context) -> str:
+        """Go on where nobody is."""
+        try:
+            await ctx.session.set_continuation_token("channel:wall:w-1")
+        except UnknownChannel as error:
+            return error.message
+        return "moved"
+
+    model = ScriptedModel([call("climb"), say("So.")])
+    clerk: Agent[Any, Any] = Agent("clerk", model, tools=[climb])
+    app = Outlast([clerk], store="memory://", worker=FAST, channels=[Board()])
+    async with app:
+        session = await app.start(clerk, "hello")
+        await session.wait()
+        [told] = await results_of(session)
+        assert told == (
+            "this app has no channel with the thread channel:wall:w-1: nobody would be told there"
+        )
+        assert not (await session.continuation_token()).startswith("channel:")
 
 
 async def test_a_session_that_ends_badly_says_so_where_it_was_last() -> None:

@@ -92,6 +92,10 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
     )
 
 
+def session_rekeyed(lane: Lane, e: r.SessionRekeyed) -> Lane:
+    return replace(lane, tells=lane.tells | told_at(e.outbox)) if e.outbox else lane
+
+
 def told_at(outbox: Iterable[r.NewOutboxCursor]) -> frozenset[str]:
     """Return the types of records at which there is something to tell.
 
@@ -590,11 +594,18 @@ def lane_blocked(lane: Lane, e: r.LaneBlocked) -> Lane:
     return replace(lane, blocked=e.error)
 
 
-SESSION_WIDE = (r.SessionStarted, r.SessionCompleted, r.SessionFailed, r.SessionEnded)
+SESSION_WIDE = (
+    r.SessionStarted,
+    r.SessionRekeyed,
+    r.SessionCompleted,
+    r.SessionFailed,
+    r.SessionEnded,
+)
 
 LANE_FACTS: dict[type, Step] = {
     r.SessionWaiting: session_waiting,
     r.SessionResumed: session_resumed,
+    r.SessionRekeyed: session_rekeyed,
     r.SessionCompleted: session_over("completed"),
     r.SessionFailed: session_over("failed"),
     r.SessionEnded: session_over("ended"),

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from outlast.core import record as r
 from outlast.core.lane import Lane, Status
-from outlast.core.record import AnyRecord, Failure
+from outlast.core.record import AnyRecord, Failure, NewOutboxCursor
 from outlast.core.slice import STATE_RECORDS
 
 
@@ -65,6 +65,7 @@ class Index(Struct, frozen=True, gc=False):
     closed: tuple[ClosedRequest, ...] = ()
     tokens: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
     over: str = ""
     changes_slices: bool = False
     rolls_back: bool = False
@@ -142,6 +143,7 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
                 found,
                 tokens=(*found.tokens, e.token) if e.token else found.tokens,
                 revoked=(*found.revoked, *e.revoked),
+                outbox=(*found.outbox, *e.outbox),
             )
         case r.StateChanged():
             return replace(found, changes_slices=True)

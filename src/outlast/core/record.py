@@ -182,10 +182,14 @@ class SessionEnded(Record, frozen=True, kw_only=True, tag="session.ended"):
 
 
 class SessionRekeyed(Record, frozen=True, kw_only=True, tag="session.rekeyed"):
-    """The session has a new continuation token; older ones forward unless revoked."""
+    """The session has a new continuation token; older ones forward unless revoked.
+
+    From here on its events go to the cursors of the `outbox`, too.
+    """
 
     token: str
     revoked: tuple[str, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
 
 
 # Turns and steps

@@ -55,7 +55,7 @@ class BodyRunner:
         assert lane.turn is not None
         ctx: WorkflowContext[Any] = WorkflowContext(
             deps=self._deps,
-            session=SessionContext(lane, journal.slices, journal),
+            session=SessionContext(lane, journal.slices, journal, self._environment.anchors),
             call=call,
             journal=journal,
             environment=self._environment,

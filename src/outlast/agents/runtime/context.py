@@ -28,9 +28,9 @@ from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import Span, date_of, milliseconds, since_epoch
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import check_text
-from outlast.core.name import KEYED, OF_QUEUE, check_id, check_token, effect_key, quoted
+from outlast.core.name import KEYED, OF_CHANNEL, OF_QUEUE, check_id, check_token, effect_key, quoted
 from outlast.core.policy import OnExpiry
-from outlast.core.record import Option, SessionRekeyed, ToolEmitted
+from outlast.core.record import NewOutboxCursor, Option, SessionRekeyed, ToolEmitted
 from outlast.core.result import NewWait, Question
 from outlast.core.setting import one_of
 from outlast.core.slice import Slices
@@ -41,6 +41,7 @@ from outlast.errors import (
     TokenTaken,
     ToolError,
     UnknownAgent,
+    UnknownChannel,
     UnknownConnection,
 )
 from outlast.store import Transaction
@@ -63,7 +64,13 @@ class SessionContext:
 
     _path: ClassVar[str] = "ctx.session"
 
-    def __init__(self, lane: Lane, slices: Slices, journal: CallJournal | None = None) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        slices: Slices,
+        journal: CallJournal | None = None,
+        anchors: Callable[[str], tuple[NewOutboxCursor, ...]] | None = None,
+    ) -> None:
         self.id = lane.session
         self.lane = lane.name
         self.turn = lane.turn.id if lane.turn else ""
@@ -76,6 +83,7 @@ class SessionContext:
         self.deadline = date_of(lane.deadline) if lane.deadline else None
         self._state = StateBuffer(slices)
         self._journal = journal
+        self._anchors = anchors
         self._waiting: WaitTracker | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
@@ -99,7 +107,12 @@ class SessionContext:
 
     @for_async_tools
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
-        """Give the session another address; the old ones forward to it unless revoked."""
+        """Give the session another address; the old ones forward to it unless revoked.
+
+        With the token of a channel's thread it is anchored there: its answers, requests and
+        sign-ins are told there from now on, wherever it began. UnknownChannel is raised for one
+        of a channel that the app has not: nobody could be told.
+        """
         if self._journal is None or self._waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
         token = check_token(token, reserved=(KEYED, OF_QUEUE))  # to a channel's thread it may move
@@ -110,7 +123,12 @@ class SessionContext:
             owner = await self._journal.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
-        self._state.changes.append(SessionRekeyed(token=token, revoked=revoked))
+        outbox = self._anchors(token) if self._anchors else ()
+        if token.startswith(OF_CHANNEL) and not outbox:
+            raise UnknownChannel(
+                f"this app has no channel with the thread {token}: nobody would be told there"
+            )
+        self._state.changes.append(SessionRekeyed(token=token, revoked=revoked, outbox=outbox))
 
 
 class InstructionContext(Generic[Deps]):

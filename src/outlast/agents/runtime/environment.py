@@ -87,7 +87,8 @@ class Environment(Struct, frozen=True):
 
     `agents` are those that its tools can ask, by name; `remotes` are the servers of those that are
     remote. `deciders` are the hooks that are asked about every tool call. Without `sign_ins` the
-    app has no connections. `deployment` names the version of the code.
+    app has no connections. `deployment` names the version of the code. `anchors` gives the cursor
+    of the channel that a token is of, if the app has that channel.
     """
 
     public_url: str = ""
@@ -97,6 +98,7 @@ class Environment(Struct, frozen=True):
     remotes: Mapping[str, ContactableServer] = {}
     deployment: str = ""
     workflows: Mapping[str, WorkflowKind] = {}
+    anchors: Callable[[str], tuple[NewOutboxCursor, ...]] = lambda token: ()
 
 
 ALONE = Environment()

@@ -174,7 +174,7 @@ class ToolRunner:
             return Raised(call.call_id, failure_of(error))
         ctx: Context[Any] = Context(
             deps=self._deps,
-            session=SessionContext(lane, slices, journal),
+            session=SessionContext(lane, slices, journal, self._environment.anchors),
             call=call,
             journal=journal,
             key=key,

@@ -8,7 +8,7 @@ from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.core.instant import date_of
 from outlast.core.name import OF_CHANNEL
-from outlast.core.record import NewOutboxCursor
+from outlast.core.record import NewOutboxCursor, SessionRekeyed
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.outgoing import compose
 from outlast.integration.outbox.consumer import FunctionReceiver
@@ -37,8 +37,12 @@ class ChannelSenders:
 
     def cursors(self, start: StartingSession) -> tuple[NewOutboxCursor, ...]:
         """Return the cursor of the channel that a new session's first token belongs to."""
+        return self.of_token(start.token)
+
+    def of_token(self, token: str) -> tuple[NewOutboxCursor, ...]:
+        """Return the cursor of the channel that a token belongs to."""
         for name, channel in self._channels.items():
-            if channel.thread(start.token) is not None:
+            if channel.thread(token) is not None:
                 return (NewOutboxCursor(OF_CHANNEL + name, channel.events),)
         return ()
 
@@ -50,9 +54,9 @@ class ChannelSenders:
 
     async def _send(self, channel: Channel, event: Event) -> None:
         info = await self._store.listing.session(event.session_id)
-        thread = await self._thread(channel, event.session_id)
+        thread = await self._thread(channel, event)
         if info is None or thread is None:
-            return  # the session was erased meanwhile
+            return  # the session was erased meanwhile, or is anchored in another channel
         output = None
         if event.type == "turn.completed":
             agent = self._agents.get(info.agent)
@@ -60,14 +64,30 @@ class ChannelSenders:
             output = await output_of(self._store, event, wraps_output=wraps)
         await channel.send(compose(event, info, output, date_of(self._clock.now())), thread)
 
-    async def _thread(self, channel: Channel, session_id: str) -> str | None:
-        """Return the thread of the newest token that leads to the session.
+    async def _thread(self, channel: Channel, event: Event) -> str | None:
+        """Return the thread of a channel in which a session's event is told, if it is.
 
-        A session that is over has no such token any more; then it is the newest of all.
+        That is where the session is anchored: the newest token of a thread that leads to it. A
+        session that is over has no such token any more; then it is the newest of all. What
+        happened before it was anchored in another channel is still told here.
         """
-        living, last = None, None
-        for token, leads in await self._store.listing.tokens(session_id):
-            if (thread := channel.thread(token)) is not None:
-                last = thread
-                living = thread if leads else living
-        return living or last
+        anchor, ours, living = "", "", ""
+        for token, leads in await self._store.listing.tokens(event.session_id):
+            if not token.startswith(OF_CHANNEL):
+                continue
+            if leads or not living:
+                anchor, living = token, token if leads else ""
+            ours = token if channel.thread(token) is not None else ours
+        if channel.thread(anchor) is None and ours and not await self._moved_later(event):
+            return None
+        return channel.thread(anchor) or (channel.thread(ours) if ours else None)
+
+    async def _moved_later(self, event: Event) -> bool:
+        """Say whether a session was anchored in a channel after something happened in it."""
+        position = event.offset
+        while entries := (await self._store.log.read(event.session_id, position)).entries:
+            for entry in entries:
+                if isinstance(entry.record, SessionRekeyed) and entry.record.outbox:
+                    return True
+            position = entries[-1].offset
+        return False

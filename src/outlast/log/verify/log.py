@@ -12,7 +12,7 @@ from msgspec import Struct
 from outlast.core import record as r
 from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
-from outlast.core.record import FORMAT, AnyRecord, Entry
+from outlast.core.record import FORMAT, AnyRecord, Entry, NewOutboxCursor
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, is_log
 from outlast.log.verify.context_rule import ContextOffsets
 from outlast.log.verify.rule import Finding, Wrong, broken_rules
@@ -140,6 +140,7 @@ class SessionLog:
         self.slices: Slices = EMPTY
         self.started: Entry | None = None
         self.ended: Entry | None = None
+        self.anchored: list[Entry] = []
         self.last: Entry | None = None
         self.findings: list[Finding] = []
         self.kept: dict[int, tuple[dict[str, Lane], Slices]] = {}
@@ -153,6 +154,8 @@ class SessionLog:
             lane = self.lanes[entry.lane] = LaneLog(self.session_id, entry.lane)
             if self.started:
                 self._note(entry, lane.fold(self.started))
+            for anchored in self.anchored:
+                self._note(entry, lane.fold(anchored))
         self._note(entry, lane.add(entry, self.slices))
         self._note(entry, self._state(entry))
         self._share(entry, lane)
@@ -194,11 +197,19 @@ class SessionLog:
             return
         if isinstance(record, r.SessionStarted):
             self.started = self.started or entry
+        elif isinstance(record, r.SessionRekeyed):
+            self.anchored += [entry] if record.outbox else []
         else:
             self.ended = self.ended or entry
         for lane in self.lanes.values():
             if lane is not origin and not lane.is_broken:
                 self._note(entry, lane.fold(entry))
+
+    @property
+    def outbox(self) -> list[NewOutboxCursor]:
+        """The cursors that the session was given since its start, the newest first."""
+        records = [each.record for each in reversed(self.anchored)]
+        return [c for e in records if isinstance(e, r.SessionRekeyed) for c in e.outbox]
 
     def _note(self, entry: Entry, wrongs: Iterator[Wrong]) -> None:
         for code, message in wrongs:

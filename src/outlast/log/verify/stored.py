@@ -47,13 +47,14 @@ def wrong_session(info: SessionInfo, log: SessionLog, indexes: Indexes) -> Itera
 
 
 def wrong_cursors(log: SessionLog, found: Sequence[OutboxCursor]) -> Iterator[Wrong]:
-    """Compare outbox cursors with those that the session was started with."""
+    """Compare outbox cursors with those that the session was given: at its start, or since."""
     started = log.started.record if log.started else None
     due = started.outbox if isinstance(started, r.SessionStarted) else ()
-    known = {(each.name, each.url, each.events) for each in due}
+    given = {each.name: each for each in (*log.outbox, *due)}  # it keeps the first of a name
+    known = {(each.name, each.url, each.events) for each in given.values()}
     stored = {(each.name, each.url, each.events) for each in found}
     for name in sorted({name for name, *_ in known ^ stored}):
-        yield "OUTBOX_INDEX", f"outbox cursor {name} is not as the session was started with it"
+        yield "OUTBOX_INDEX", f"outbox cursor {name} is not as the session was given it"
     end = log.last.offset if log.last else 0
     for cursor in found:
         if cursor.position > end:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from outlast.core.codec import Packer, checksum_of
 from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
-from outlast.core.record import FORMAT, DeliverySettled
+from outlast.core.record import FORMAT, DeliverySettled, NewOutboxCursor
 from outlast.core.usage import UsageChange
 from outlast.errors import NotEncodable
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
@@ -177,6 +177,7 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     closed: list[ClosedRequestJson] | UnsetType = UNSET
     tokens: Sequence[str] | UnsetType = UNSET
     revoked: Sequence[str] | UnsetType = UNSET
+    outbox: Sequence[NewOutboxCursor] | UnsetType = UNSET
     sliced: int | UnsetType = UNSET
     slices_seen: int | UnsetType = UNSET
     rolls_back: bool | UnsetType = UNSET
@@ -367,7 +368,9 @@ def size_of(commit: Commit) -> int:
 
 
 def marks_of(index: Index) -> int:
-    return (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
+    return (CHANGES_SLICES if index.changes_slices else 0) | (
+        STARTS_OR_ENDS if index.over or index.outbox else 0
+    )
 
 
 def add_index(wanted: CommitJson, commit: Commit) -> None:
@@ -387,6 +390,8 @@ def add_index(wanted: CommitJson, commit: Commit) -> None:
         wanted.tokens, wanted.more = index.tokens, True
     if index.revoked:
         wanted.revoked, wanted.more = index.revoked, True
+    if index.outbox:
+        wanted.outbox, wanted.more = index.outbox, True
     if index.changes_slices:
         wanted.sliced = change_offset(commit.records, 0)
     if index.rolls_back:

@@ -80,7 +80,7 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
     checksum = ""
     if commit.records:
         marks = CHANGES_SLICES if index.changes_slices else 0
-        marks |= STARTS_OR_ENDS if index.over else 0
+        marks |= STARTS_OR_ENDS if index.over or index.outbox else 0
         data = append(db, lane.next_key, commit.lane, commit.body, len(commit.records), at, marks)
         checksum = checksum_of(at, data)
     if commit.tells:
@@ -286,6 +286,8 @@ def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: in
     for token in index.tokens:
         db.run("forget_token", {"sid": sid, "token": token})
         db.run("add_token", {"tenant": tenant_of(db, sid), "sid": sid, "token": token})
+    if index.outbox:
+        outbox.add(db, sid, index.outbox, first_offset - 1)
     for token in index.revoked:
         db.run("revoke_token", {"sid": sid, "token": token})
     if index.over:

@@ -68,9 +68,11 @@ class SqliteOutbox:
         return await self._access.read(lambda db: dead_letters(db, filters))
 
 
-def add(db: Database, sid: int, cursors: Sequence[NewOutboxCursor]) -> None:
+def add(db: Database, sid: int, cursors: Sequence[NewOutboxCursor], position: int = 0) -> None:
+    """Add the cursors that a session does not have; what is behind the position is told."""
     rows = [(cursor.name, cursor.url, cursor.secret, cursor.events) for cursor in cursors]
-    db.run("add_outbox_cursors", {"sid": sid, "cursors": to_json(rows)})
+    named = {"sid": sid, "cursors": to_json(rows), "position": position}
+    db.run("add_outbox_cursors", named)
 
 
 def tell(db: Database, sid: int) -> None:

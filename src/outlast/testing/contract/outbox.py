@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast.clock import Clock
-from outlast.core.record import NewOutboxCursor
+from outlast.core.record import NewOutboxCursor, SessionRekeyed
 from outlast.store import Claim, DeadLetter, OutboxCursor, Store
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
@@ -72,6 +72,26 @@ class OutboxContract(StoreUnderTest):
         await write(store, commit(claim, delta(), at=clock.now() + 3_600_000, tells=True))
         assert await store.outbox.next_due_at() == clock.now()
         assert (await take_one(store)).session_id == claim.session_id
+
+    async def test_a_session_that_is_anchored_elsewhere_has_one_more_outbox_cursor(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_with_cursor(store, clock)
+        board = NewOutboxCursor("channel:board", ("turn.completed",))
+        anchored = SessionRekeyed(token=clock.token(), outbox=(board,))
+        written = await write(store, commit(claim, delta(), anchored, tells=True))
+        both = {each.name: each for each in await store.outbox.cursors(claim.session_id)}
+        assert both.keys() == {"webhook", "channel:board"}
+        assert both["channel:board"].events == board.events
+        assert both["channel:board"].position == written.first_offset - 1
+        taken = {cursor.name for cursor in await store.outbox.take(10, HOLD)}
+        assert taken >= {"webhook"}
+
+        claim = replace(claim, number=claim.number + 1)
+        again = SessionRekeyed(token=clock.token(), outbox=(board,))
+        await write(store, commit(claim, again, tells=True))
+        kept = {each.name: each.position for each in await store.outbox.cursors(claim.session_id)}
+        assert kept == {name: each.position for name, each in both.items()}
 
     async def test_a_commit_that_tells_makes_the_sessions_outbox_cursors_due(
         self, store: Store, clock: ManualClock

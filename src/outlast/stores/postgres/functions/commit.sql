@@ -304,6 +304,15 @@ BEGIN
          GROUP BY w.tenant, w.sid, t.token
          ORDER BY w.sid, max(t.place);
     END IF;
+    IF written @? '$[*].outbox' THEN
+        -- What happened before is told where it was told then.
+        INSERT INTO outlast.outbox_cursors (tenant, sid, name, url, secret, events, position)
+        SELECT w.tenant, w.sid, o.name, coalesce(o.url, ''), '', o.events, w.first_new - 1
+          FROM jsonb_to_recordset(written)
+                   AS w (tenant text, sid bigint, first_new integer, outbox jsonb)
+         CROSS JOIN LATERAL jsonb_to_recordset(w.outbox) AS o (name text, url text, events jsonb)
+            ON CONFLICT DO NOTHING;
+    END IF;
     IF written @? '$[*].revoked' THEN
         UPDATE outlast.tokens AS t
            SET living = false

@@ -35,8 +35,11 @@ SELECT :tenant, key, value, :session_id, :sid FROM json_each(:tags);
 
 -- name: add_outbox_cursors
 -- JSON rows of name, address, secret and the types of events.
-INSERT INTO outlast_outbox_cursors (sid, name, url, secret, events)
-SELECT :sid, value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:cursors);
+INSERT INTO outlast_outbox_cursors (sid, name, url, secret, events, position)
+SELECT :sid, value ->> 0, value ->> 1, value ->> 2, value ->> 3, :position
+  FROM json_each(:cursors)
+ WHERE true
+    ON CONFLICT DO NOTHING;
 
 -- name: add_lane
 INSERT INTO outlast_lanes (sid, lane, agent, tenant, last_arrival, version, status)
