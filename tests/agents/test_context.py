@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,13 @@ def told(messages: list[Message]) -> str:
     return "\n".join(parts)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'outlast.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
 async def converse(app: Outlast, a: Agent, turns: int) -> Any:
     session = await app.start(a.name, "The first instruction: always be kind.")
     await session.wait()
@@ -165,8 +173,8 @@ async def test_a_view_is_shortened_seldom_and_by_much() -> None:
         assert each.data["tokens"] <= 5_500
 
 
-async def test_the_same_log_gives_the_same_view_in_another_process(tmp_path: Any) -> None:
-    store, policy = f"sqlite:///{tmp_path}/a.db", ContextPolicy(max_tokens=1_500, summarize=True)
+async def test_the_same_log_gives_the_same_view_in_another_process(store: str) -> None:
+    policy = ContextPolicy(max_tokens=1_500, summarize=True)
     first, second = Sized(answers), Sized(answers)
     async with running(a := Agent("a", first, tools=[look], context=policy), store=store) as app:
         session = await converse(app, a, 12)
@@ -313,9 +321,9 @@ async def test_a_provider_that_refuses_everything_fails_the_turn_and_not_the_ses
 # From outside
 
 
-async def test_a_session_is_compacted_when_somebody_asks() -> None:
+async def test_a_session_is_compacted_when_somebody_asks(store: str) -> None:
     model = Sized(answers)
-    async with running(a := Agent("a", model, tools=[look])) as app:
+    async with running(a := Agent("a", model, tools=[look]), store=store) as app:
         session = await converse(app, a, 12)
         receipt = await session.compact(dispatch_id="once")
         assert (await receipt.result()).status == "completed"
@@ -370,8 +378,8 @@ async def test_a_turn_that_is_unknown_is_no_place_to_go_back_to() -> None:
     assert (result.status, result.error.code) == ("refused", "UNKNOWN_TURN")
 
 
-async def test_a_view_goes_back_behind_compactions_and_forward_again(tmp_path: Any) -> None:
-    store, model = f"sqlite:///{tmp_path}/a.db", Sized(answers)
+async def test_a_view_goes_back_behind_compactions_and_forward_again(store: str) -> None:
+    model = Sized(answers)
     async with running(a := Agent("a", model, tools=[look]), store=store) as app:
         session = await converse(app, a, 8)
         before = told(model.seen[-1])

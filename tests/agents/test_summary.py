@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +80,13 @@ async def look() -> str:
     return "an anchor " * 400
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'outlast.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
 def agent(model: ScriptedModel, name: str = "a", **options: Any) -> Agent:
     return Agent(name, model, tools=[look], context=POLICY, **options)
 
@@ -105,8 +113,8 @@ def told(messages: list[Any]) -> str:
     return "\n".join(text_of(m.content) for m in messages if isinstance(m, UserMessage))
 
 
-async def test_its_start_its_usage_and_its_outcome_are_in_the_log() -> None:
-    async with running(a := agent(model := Summing())) as app:
+async def test_its_start_its_usage_and_its_outcome_are_in_the_log(store: str) -> None:
+    async with running(a := agent(model := Summing()), store=store) as app:
         session = await talk(app, a)
         before = await session.usage()
         await (await session.compact()).result()
@@ -156,14 +164,14 @@ async def test_an_empty_one_is_paid_for_and_not_used() -> None:
     assert after.total.model_calls == before.total.model_calls + 1
 
 
-async def test_it_waits_for_a_permit_of_its_model() -> None:
+async def test_it_waits_for_a_permit_of_its_model(store: str) -> None:
     model, other = Summing(), Summing()
     options = ModelOptions(limit=Limit(concurrency=1))
     one, two = (
         agent(model, "one", model_options=options),
         agent(other, "two", model_options=options),
     )
-    async with running(one, two) as app:
+    async with running(one, two, store=store) as app:
         busy, session = await talk(app, two), await talk(app, one)
         other.is_held = True
         held = await busy.compact()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from scene import running, the
 
 from outlast import Agent, ContextPolicy, tool
@@ -39,10 +42,21 @@ async def look() -> str:
     return "x" * 1_500
 
 
-async def converse(context: ContextPolicy | None, turns: int) -> tuple[NarrowProvider, int]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'outlast.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+async def converse(
+    store: str, context: ContextPolicy | None, turns: int
+) -> tuple[NarrowProvider, int]:
     async with NarrowProvider() as server:
         model = ProviderModel(openai_model(server))
-        async with running(a := Agent("a", model, tools=[look], context=context)) as app:
+        async with running(
+            a := Agent("a", model, tools=[look], context=context), store=store
+        ) as app:
             session = await app.start(a, FIRST)
             await session.wait()
             for number in range(turns):
@@ -53,16 +67,18 @@ async def converse(context: ContextPolicy | None, turns: int) -> tuple[NarrowPro
     return server, done
 
 
-async def test_a_request_that_a_provider_refuses_as_too_long_is_made_shorter_and_again() -> None:
-    server, done = await converse(None, 12)
+async def test_a_request_that_a_provider_refuses_as_too_long_is_made_shorter_and_again(
+    store: str,
+) -> None:
+    server, done = await converse(store, None, 12)
 
     assert server.refused == done > 0
     assert all(FIRST in text for text in server.accepted)
 
 
-async def test_with_a_policy_a_provider_has_nothing_to_refuse() -> None:
+async def test_with_a_policy_a_provider_has_nothing_to_refuse(store: str) -> None:
     policy = ContextPolicy(max_tokens=WINDOW * 2 // 3, summarize=True)
-    server, done = await converse(policy, 12)
+    server, done = await converse(store, policy, 12)
 
     assert server.refused == 0 < done
     assert all(FIRST in text for text in server.accepted if "You sum up" not in text)

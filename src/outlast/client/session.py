@@ -250,19 +250,22 @@ class RemoteSession(Generic[Out]):
         )
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
 
-    async def compact(self, *, lane: str = MAIN) -> RemoteReceipt[Out]:
+    async def compact(
+        self, *, lane: str = MAIN, dispatch_id: str | None = None
+    ) -> RemoteReceipt[Out]:
         """Have less of a lane sent to the model from here on. The log stays whole."""
-        raw = await self._connection.call(
-            "POST", f"{self._path}/compact", body={"lane": check_id("lane", lane)}, is_safe=False
-        )
-        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
+        return await self._change_context("compact", {"lane": check_id("lane", lane)}, dispatch_id)
 
-    async def rewind(self, to: str) -> RemoteReceipt[Out]:
+    async def rewind(self, to: str, *, dispatch_id: str | None = None) -> RemoteReceipt[Out]:
         """Have the model see the session as it did behind the turn `to`. The log stays whole."""
-        raw = await self._connection.call(
-            "POST", f"{self._path}/rewind", body={"to": check_id("turn", to)}, is_safe=False
-        )
-        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
+        return await self._change_context("rewind", {"to": check_id("turn", to)}, dispatch_id)
+
+    async def _change_context(
+        self, op: str, body: Mapping[str, Any], dispatch_id: str | None
+    ) -> RemoteReceipt[Out]:
+        body = {**body, "dispatch_id": self._dispatch(dispatch_id)}
+        raw = await self._connection.call("POST", f"{self._path}/{op}", body=body)
+        return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=dispatch_id is None)
 
     # State
 

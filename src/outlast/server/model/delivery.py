@@ -209,19 +209,21 @@ class RetryIn(In):
 class CompactIn(In):
     """Have less of a lane sent to the model from here on."""
 
-    model_config = example({"lane": "main"})
+    model_config = example({"lane": "main", "dispatch_id": "compact-1"})
 
     lane: Lane = MAIN
+    dispatch_id: DispatchId = None
 
 
 class RewindIn(In):
     """Have the model see the session as it did behind a turn."""
 
-    model_config = example({"to": "t3"})
+    model_config = example({"to": "t3", "dispatch_id": "rewind-1"})
 
     to: Annotated[
         Id, Field(description="The last turn that the model still sees.", examples=["t3"])
     ]
+    dispatch_id: DispatchId = None
 
 
 class ReceiptOut(Out):

@@ -70,7 +70,10 @@ async def compact_context(
     """Have less of a lane sent to the model from here on. The log stays whole."""
     body = body or CompactIn()
     session, _ = await backend.handle(caller, session_id)
-    return ReceiptOut(**receipt_out(await session.compact(lane=body.lane, principal=caller.name)))
+    receipt = await session.compact(
+        lane=body.lane, dispatch_id=body.dispatch_id, principal=caller.name
+    )
+    return ReceiptOut(**receipt_out(receipt))
 
 
 @router.post("/rewind", status_code=202, responses=answers(404, 409, body=True))
@@ -79,4 +82,5 @@ async def rewind_context(
 ) -> ReceiptOut:
     """Have the model see the session as it did behind a turn. The log and the state stay."""
     session, _ = await backend.handle(caller, session_id)
-    return ReceiptOut(**receipt_out(await session.rewind(body.to, principal=caller.name)))
+    receipt = await session.rewind(body.to, dispatch_id=body.dispatch_id, principal=caller.name)
+    return ReceiptOut(**receipt_out(receipt))
