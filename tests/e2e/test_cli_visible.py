@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,14 @@ from outlast import Agent, Outlast, tool
 from outlast.cli import make_app
 from outlast.cli.terminal import output
 from outlast.cli.terminal.log_format import JsonFormatter, NoticeFormatter, TextFormatter
+from outlast.cli.terminal.prompt import edit_arguments, question_lines
+from outlast.cli.terminal.transcript import Transcript
+from outlast.core.event import Event
+from outlast.core.record import Option
 from outlast.core.visible import UNSEEN
 from outlast.integration.channel.outgoing import compose
 from outlast.prompts import PromptTemplate, Section
+from outlast.session import Request
 from outlast.testing.scripted import ScriptedModel, ScriptedReply, calls, say
 
 HIDDEN = "".join(
@@ -38,6 +44,13 @@ APP = """
 from test_cli_visible import hostile_app
 app = hostile_app("sqlite:///outlast.db")
 """
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def event_of(kind: str, data: dict[str, Any]) -> Event:
+    return Event(offset=1, type=kind, at=AT, lane="main", data=data, version=1)
 
 
 @tool(approval="always")
@@ -264,6 +277,54 @@ async def test_a_channel_is_told_with_everything_visible(store: Path) -> None:
                 assert sorted(set(UNSEEN.findall(text)) - {"\n", "\t"}) == []
                 if event.type in ("request.opened", "turn.completed"):
                     check_shown(text.replace("\t", ""))
+
+
+async def test_a_channel_is_told_of_sign_ins_and_failures_with_everything_visible(
+    store: Path,
+) -> None:
+    async with Outlast(store=f"sqlite:///{store / 'outlast.db'}", worker=None) as app:
+        [info, *_] = await app.sessions()
+    sign_in = {"request_id": "aut_1", "url": "https://a.example", "expires_at": AT.isoformat()}
+    for kind, data in (
+        ("authorization.required", {**sign_in, "connection": HOSTILE, "principal": HOSTILE}),
+        ("turn.failed", {"error": {"code": "CODE", "message": HOSTILE}}),
+    ):
+        text = compose(event_of(kind, data), info, None, 0).text
+        check_shown(text.replace("\t", ""))
+
+
+# What people choose from, edit and open
+
+
+COPY = "payp\u0430l"
+"""With a Cyrillic letter in it."""
+
+
+def test_no_option_looks_like_another_word() -> None:
+    request = Request(
+        request_id="req_1",
+        kind="question",
+        prompt="Where to?",
+        options=(Option(COPY, f"{COPY}.com\u200b"), Option("no", "No")),
+        allow_freeform=False,
+        session_id="ses_1",
+    )
+    shown = list(question_lines(request))
+    assert "  payp\\u0430l: payp\\u0430l.com\\u200b" in shown
+
+
+async def test_arguments_are_edited_as_they_were_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", f"cp -t {tmp_path}")
+    assert "unchanged" in await edit_arguments({"to": COPY})
+    assert "payp\\u0430l" in (tmp_path / "arguments.json").read_text()
+
+
+def test_an_address_to_sign_in_at_looks_like_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    data = {"connection": "hub", "url": f"https://{COPY}.com/in"}
+    Transcript(as_json=False).show(event_of("authorization.required", data))
+    assert "https://payp\\u0430l.com/in" in capsys.readouterr().out
 
 
 # No other way out
