@@ -413,6 +413,19 @@ def test_what_is_kept_of_a_request_is_that_of_its_width_and_content() -> None:
     assert blocks.find(1, other, 80) == block(1, other, 80)
 
 
+def test_a_name_that_looks_like_another_is_seen_in_a_list() -> None:
+    [asked, *_] = block(1, replace(long_request(), agent="p\u0430y"), 80)
+    assert asked.text.startswith("  1  p\\u0430y asks: ")
+
+
+def test_a_screen_shows_the_whole_name_of_who_answers(place: Shop) -> None:
+    place.ask("refund it")
+    with place.terminal("requests", "--principal", "an\u200bn") as terminal:
+        terminal.until("1 open, answering as an\\u200bn")
+        terminal.type("q\n")
+        assert terminal.wait() == 0
+
+
 def test_a_call_that_does_not_fit_is_approved_only_after_all_its_pages(place: Shop) -> None:
     [asked] = place.ask("note it")
     with place.terminal("requests", "--principal", "ann") as terminal:
