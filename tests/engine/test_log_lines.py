@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, running, until
 
-from outlast import Agent, Outlast, ToolError, tool
+from outlast import Agent, ModelOptions, Outlast, ToolError, tool
 from outlast.errors import StoreUnavailable
 from outlast.integration.telemetry import Telemetry
 from outlast.log import reader as reading
@@ -25,6 +25,12 @@ CALL = (*LANE, "turn", "step", "call", "attempt")
 
 def lines(caplog: pytest.LogCaptureFixture, phrase: str) -> list[Any]:
     return [record for record in caplog.records if record.getMessage() == phrase]
+
+
+async def until_told(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    async with asyncio.timeout(60):
+        while not any(words in line.getMessage() for line in caplog.records):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def ids(record: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -111,6 +117,30 @@ async def test_a_turn_that_failed_is_a_warning_that_says_which_and_why(
     assert line.levelname == "WARNING"
     assert ids(line, (*LANE, "turn", "code")) == (session.id, "main", "w1", 1, "t1", "SCRIPTED")
     assert ids(line, ("agent", "model")) == ("a", "scripted")
+
+
+FORGED = "not like that\n2026-01-01 ERROR forged\u202e"
+SEEN = "not like that\\n2026-01-01 ERROR forged\\u202e"
+
+
+async def test_no_error_of_a_provider_makes_a_line_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fails = tuple(ScriptedError(kind, FORGED) for kind in ("blocked", "recoverable"))
+    failing = ScriptedReply(fails=fails)
+    async with running(agent([failing], model_options=ModelOptions(max_attempts=1))) as app:
+        session = await app.start("a", "go")
+        waiting = asyncio.create_task(session.wait())
+        for words in ("scripted cannot be had", f"session {session.id} (agent a) waits for"):
+            await until_told(caplog, words)
+        await app.providers.try_now()
+        await waiting
+        await until_told(caplog, f"turn t1 of {session.id} failed")
+
+    phrases = [line.getMessage() for line in caplog.records]
+    told = [phrase for phrase in phrases if "forged" in phrase]
+    assert len(told) == 3
+    assert all(SEEN in phrase for phrase in told), told
 
 
 async def test_a_store_that_is_away_is_told_with_the_lane_and_its_owner(

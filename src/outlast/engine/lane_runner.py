@@ -78,6 +78,7 @@ from outlast.core.state_change import (
     change_refused,
     put_change_first,
 )
+from outlast.core.visible import visible_line
 from outlast.engine.call_journal import LaneJournal
 from outlast.engine.call_tasks import CallTasks, CallTimeouts, RunningCall
 from outlast.engine.coalesce import DeltaStream
@@ -520,7 +521,7 @@ class LaneRunner:
                         self.lane.agent,
                         self.lane.model,
                         action.error.code,
-                        action.error.message,
+                        visible_line(action.error.message),
                         extra={"turn": action.turn, "code": action.error.code},
                     )
                 ends = await self._tasks.stop()

@@ -23,6 +23,7 @@ from outlast.core.breaker import (
 )
 from outlast.core.policy import MINUTE
 from outlast.core.result import Answered, ModelFailed
+from outlast.core.visible import visible_line
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import insist
 from outlast.log.breaker import document_of, end_pause, find_breaker, list_breakers, put_breaker
@@ -314,7 +315,7 @@ def warn(breaker: Breaker) -> None:
         provider.agent,
         what,
         error.code,
-        error.message,
+        visible_line(error.message),
         extra={"provider": provider.name, "agent": provider.agent, "code": error.code},
     )
 
