@@ -31,6 +31,11 @@ LONGEST_RUN = 300
 
 CONTRACT = ("tests/contract/test_memory_store.py", "tests/contract/test_sqlite_store.py")
 ENGINE = ("tests/engine", "tests/agents/test_unclear.py", "tests/agents/test_failures.py")
+BREAKER = (
+    "tests/unit/test_breaker.py",
+    "tests/engine/test_provider_breaker.py",
+    "tests/engine/test_fallback.py",
+)
 TESTS: Mapping[str, tuple[str, ...]] = {
     "core/decide.py": ("tests/unit", *ENGINE),
     "core/fold.py": ("tests/unit", *ENGINE),
@@ -53,6 +58,19 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     "stores/sqlite/admission.py": CONTRACT,
     "stores/sqlite/work.py": CONTRACT,
     "stores/sqlite/worker_lease.py": CONTRACT,
+    "core/breaker.py": BREAKER,
+    "engine/provider_breaker.py": BREAKER,
+    "store/clock.py": ("tests/stores/test_clock.py", "tests/engine/test_late_claims.py"),
+    "core/visible.py": ("tests/unit/test_visible.py",),
+    "agents/runtime/thread.py": ("tests/agents/test_thread.py",),
+    "integration/remote/limit.py": ("tests/e2e/test_remote_hostile.py",),
+    "net/address.py": ("tests/net/test_client.py",),
+    "net/retry_after.py": ("tests/net/test_retry_after.py",),
+    "server/address.py": ("tests/server/test_address.py", "tests/e2e/test_http_access.py"),
+    "server/response_limit.py": (
+        "tests/server/test_response_limit.py",
+        "tests/e2e/test_http_slow_readers.py",
+    ),
 }
 """The modules that are changed, and the tests that should notice."""
 LEFT_OUT = ("test_architecture", "test_vocabulary", "test_public_names", "test_sync_classes")
