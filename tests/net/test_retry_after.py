@@ -19,6 +19,7 @@ def test_a_time_to_wait_is_seconds_or_a_date() -> None:
     assert retry_after(formatdate(1_700_000_060, usegmt=True), NOW) == 60
     assert retry_after(formatdate(1_600_000_000, usegmt=True), NOW) == 0
     assert retry_after("Tue, 14 Nov 2023 22:13:50 -0000", NOW) == 30
+    assert retry_after("Wed, 15 Nov 2023 00:13:50 +0200", NOW) == 30
     assert retry_after("9" * 5000, NOW) == LONGEST
 
 
