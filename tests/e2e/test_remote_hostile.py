@@ -243,6 +243,16 @@ async def test_a_server_that_asks_ever_anew_ends_the_call(
     assert evil.ended
 
 
+async def test_a_stream_of_very_many_events_is_not_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limit, "MAX_EVENTS", 20)
+    event = {"type": "turn.started", "at": INSTANT, "lane": "main", "version": 1, "data": {}}
+    lines = (json.dumps({**event, "offset": n}).encode() + b"\n" for n in range(1, 30))
+    evil = EvilServer(Reply(body=session("authorization")), stream_of(*lines))
+    assert "more than 20 events" in await failure_of(evil)
+
+
 @pytest.mark.parametrize("kind", ["authorization", "webhook", "child", "callback"])
 async def test_a_kind_that_is_not_known_is_not_relayed(kind: str) -> None:
     evil = EvilServer(Reply(body=session(requests=[question(1, kind=kind)])))
