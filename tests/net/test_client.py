@@ -82,6 +82,7 @@ def test_addresses_that_nobody_should_call_are_refused_in_any_case(address: str)
         "https://shop.example/#part",
         "https://shop.example/a b",
         "https://shop.example/\r\nx: y",
+        "https://shop.example/\x7f",
         "https://shop.example\\@127.0.0.1/",
         "https://[::1",
         "https://shop.example/" + "x" * 2048,
@@ -91,6 +92,11 @@ def test_a_url_that_cannot_be_called_is_refused_without_being_repeated(url: str)
     with pytest.raises(InvalidUrl) as found:
         check_url(url, allow_private=True)
     assert "s3cret" not in f"{found.value.message} {found.value.details}"
+
+
+@pytest.mark.parametrize("host", ["b\u00fccher.example", "\u0928\u0940.example", "a-1.example"])
+def test_a_name_in_any_script_can_be_called(host: str) -> None:
+    check_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.1.1.1", "localhost", "a.LOCALHOST."])
