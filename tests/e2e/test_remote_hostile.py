@@ -197,6 +197,17 @@ async def test_a_reason_of_the_server_is_bounded_and_its_code_is_one() -> None:
     assert len(str(failed.data["error"])) < 3 * limit.MAX_REASON
 
 
+async def test_what_a_server_says_that_it_has_used_is_what_can_be_added_up() -> None:
+    told = {"total": {"input_tokens": -5, "output_tokens": 2**63 - 1, "model_calls": 2}}
+    liar = Liar(b'{"status": "completed", "output": "done"}')
+    liar.info = Reply(body=session(status="completed", over="completed", waits=[], usage=told))
+    async with asking(liar) as asked:
+        await asked.wait()
+        used = await asked.usage()
+    assert used.total.input_tokens == used.own.input_tokens
+    assert used.total.output_tokens == used.own.output_tokens + limit.MOST_USED
+
+
 QUESTIONS: dict[str, dict[str, Any]] = {
     "a time without a zone": {"expires_at": "2099-01-31T12:00:00"},
     "a time before all dates": {"expires_at": "0001-01-01T00:00:00+14:00"},
