@@ -22,7 +22,7 @@ from outlast.client.decode import decode
 from outlast.client.session import NOT_AT_ONCE
 from outlast.core.event import Event, encode
 from outlast.errors import InvalidServerAnswer
-from outlast.integration.remote import limit
+from outlast.integration.remote import limit, peer
 from outlast.integration.remote.limit import MAX_REQUESTS, is_web_address
 from outlast.session import merged_events
 from outlast.session.merged_events import ChildSession, child_of
@@ -252,6 +252,27 @@ async def test_a_server_that_asks_ever_anew_ends_the_call(
             assert types.count("request.opened") <= 3 + MAX_REQUESTS
             assert "asked more than 3 times" in failed.data["error"]["message"]
     assert evil.ended
+
+
+async def test_a_look_that_takes_too_long_is_given_up_and_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peer, "LOOK_TIMEOUT", 0.05)
+    evil, looks = EvilServer(Reply(raw=HEAD, hangs=True)), count(1)
+    has_looked_often = asyncio.Event()
+
+    def answers(post: Post) -> Reply:
+        if post.method == "GET" and next(looks) == 3:
+            has_looked_often.set()
+        return evil(post)
+
+    async with Receiver(answers) as server:
+        agent = boss(f"http://127.0.0.1:{server.port}", "go", poll=0.01, timeout=600)
+        async with Outlast([agent], store="memory://", worker=FAST) as app:
+            held = await app.start("boss", "go")
+            async with asyncio.timeout(60):
+                await has_looked_often.wait()
+            await held.cancel()
 
 
 async def test_a_stream_of_very_many_events_is_not_read_to_its_end(
