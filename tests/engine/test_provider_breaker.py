@@ -13,17 +13,19 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, agent, at_standstill, log_of, running, the, until
 
-from outlast import Agent, Limit, ModelOptions, Outlast, Result, Session
+from outlast import Agent, Limit, ModelOptions, Outlast, Result, Session, tool
 from outlast.agents.model.client import ModelPiece, ModelRequest
 from outlast.core import breaker
-from outlast.core.breaker import Breaker
+from outlast.core.breaker import Breaker, Provider
 from outlast.core.policy import HOUR
 from outlast.core.record import Failure
 from outlast.core.result import ModelFailed
 from outlast.engine import maintenance
+from outlast.engine.provider_breaker import ProviderBreakers
 from outlast.log.breaker import list_breakers
 from outlast.log.verify import verify
-from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, say
+from outlast.rules import PolicyCall, policy
+from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
 
 ONE_TRY = ModelOptions(max_attempts=1)
 
@@ -172,6 +174,41 @@ async def test_lanes_go_on_in_growing_groups() -> None:
         assert model.at_once[0] == 1
         assert max(model.at_once[:7]) <= 4
         assert max(model.at_once) > 4
+
+
+async def test_an_answer_that_had_ended_before_the_last_failure_lets_nobody_through() -> None:
+    provider, failed = FlakyProvider(), ModelFailed(Failure("AWAY", "gone again"), "transient")
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    @policy
+    async def slow(asked: PolicyCall) -> None:
+        """Look at what the probe was answered while another worker's call fails."""
+        clock.advance(1_000)
+        other = ProviderBreakers(app.store, clock)
+        name = Provider("a", "scripted")
+        await other.note(name, failed, "ses_1", "t1.s1", parks=True, probes=False)
+        provider.is_away = True
+
+    def reply(request: ModelRequest) -> ScriptedReply:
+        said = provider.reply(request)
+        return call("pay") if "pay" in str(request.view.messages[0]) else said
+
+    asking = agent(reply, tools=[pay], rules=[slow], model_options=ONE_TRY)
+    async with at_standstill(asking) as (app, clock):
+        first = await app.start("a", "pay")
+        await until(first, "session.waiting")  # now it is the first in line
+        await start_waiting(app, 3)
+        asked, provider.is_away = provider.asked, False
+        clock.advance(10_000)
+        await until(first, "tool.completed")
+
+        [known] = await list_breakers(app.store)
+        assert (known.state, known.error.code) == ("open", "AWAY")
+        await until_true(lambda: in_line(app, 3))
+        assert provider.asked == asked + 1
 
 
 async def test_patience_ends_in_line_while_the_probe_takes_its_time() -> None:

@@ -56,7 +56,8 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
     Calls that wait for it stand in line; while it `is_open`, all calls do. `probes` of them have
     failed since then; the next may ask at `next_at`, and at once as many as are in the `group`, of
     which `answered` have been answered. `blocked`: time alone will not mend it. `is_proven`: an
-    answer came to its end, and not only to its beginning.
+    answer came to its end, and not only to its beginning. The last failure was at `failed_at`:
+    answers that had ended before it tell nothing of what the provider does now.
     """
 
     provider: Provider
@@ -70,6 +71,7 @@ class Breaker(Struct, frozen=True, gc=False, kw_only=True):
     group: int = 1
     answered: int = 0
     is_proven: bool = False
+    failed_at: int = 0
 
     @property
     def state(self) -> BreakerState:
@@ -131,6 +133,7 @@ def after_failure(
         failures=max(failures, before.failures + 1),
         is_open=before.is_open or opens,
         blocked=failed.kind == "blocked",
+        failed_at=now,
     )
     if before.is_paused(now):
         return counted  # the call began before the pause: it was no probe

@@ -75,7 +75,8 @@ class Answered(Struct, frozen=True, gc=False):
 
     Where it was streamed, the log has it from `deltas_from` on, `deltas` are what is left to write
     of it, and the text of the parts in `streamed` is there alone. `prompt` is what it was asked
-    with, if that was made of sections. The `price` is None where none is known.
+    with, if that was made of sections. The `price` is None where none is known. `ended_ago` is for
+    how many milliseconds hooks and policies have looked at it since the model gave it.
     """
 
     parts: tuple[Part, ...]
@@ -89,6 +90,7 @@ class Answered(Struct, frozen=True, gc=False):
     misfit: str = ""
     prompt: tuple[PromptSection, ...] = ()
     price: CallPrice | None = None
+    ended_ago: int = 0
 
 
 class ModelFailed(Struct, frozen=True, gc=False):

@@ -151,7 +151,8 @@ class ProviderBreakers:
         """
         if isinstance(result, Answered) or result.kind not in ("transient", "blocked"):
             self._failures.pop(provider.name, None)
-            await self._answered(provider, probes=probes, proven=True)
+            ended_ago = result.ended_ago if isinstance(result, Answered) else 0
+            await self._answered(provider, probes=probes, proven=True, ended_ago=ended_ago)
             return result
         if not result.is_asked:
             return result
@@ -228,12 +229,19 @@ class ProviderBreakers:
                 return changed
             known = await self._read(provider)
 
-    async def _answered(self, provider: Provider, *, probes: bool, proven: bool) -> None:
+    async def _answered(
+        self, provider: Provider, *, probes: bool, proven: bool, ended_ago: int = 0
+    ) -> None:
         """Let more through where a provider answers again, and all when no call waits any more."""
         name = provider.name
         known = self._known.get(name)
         if known is None or known.breaker is None or not (known.breaker.is_open or probes):
             return  # those in line may have failed by their own fault: they take their turn
+        if ended_ago:  # hooks and policies took their time: others may have failed meanwhile
+            known = await self._read(provider)
+            ended_at = self._store.clock.latest() - ended_ago
+            if known.breaker is None or ended_at < known.breaker.failed_at:
+                return
         # Hundreds of lanes may be answered at once: one of them counts for all.
         self._proven |= {name} if proven else set()
         is_counting = name in self._answers

@@ -179,7 +179,10 @@ class ModelCaller:
                 pause = self._pause(lane, "blocked")
                 return ModelFailed(refused, "blocked", backoff=pause)
             finished = await self._ask(self._request(lane, slices, view, action, prompt), hear)
+            given_at = self._clock.monotonic()
             result = await self._answered(finished, action, lane, slices, prompt, hear)
+            if ended_ago := int((self._clock.monotonic() - given_at) * 1000):
+                result = replace(result, ended_ago=ended_ago)
         except Exception as error:  # noqa: BLE001 - the client says what it means
             result = self._failed(error, lane)
         return replace(result, prompt=prompt.sections) if prompt.sections else result
