@@ -20,7 +20,8 @@ from outlast.core.json_text import MAX_DEPTH
 from outlast.core.message import ToolCall
 from outlast.errors import InvalidAnswer, InvalidInput, NotEncodable, StoreCorrupt
 from outlast.session.inbox import callback_value
-from outlast.store import Store
+from outlast.session.request import request_of
+from outlast.store import RequestInfo, Store
 from outlast.stores.sqlite import MemoryStore
 from outlast.stores.url import open_store
 from outlast.testing.contract.builder import enlist, park, question, write
@@ -135,6 +136,22 @@ async def test_one_request_that_cannot_be_read_does_not_fail_a_list(
         assert first.args == args
         assert "cannot be read" in first.prompt or "no JSON" in first.prompt
         assert second.args == {"euros": 1}
+
+
+@pytest.mark.parametrize("row", ["{", '{"kind": 7', "[" * 100_000])
+def test_a_row_that_is_no_request_is_shown_as_its_text(row: str) -> None:
+    info = RequestInfo(
+        request_id="req_1",
+        session_id="ses_1",
+        lane="main",
+        kind="approval",
+        state="open",
+        expires_at=None,
+        data=row,
+    )
+    shown = request_of(info)
+    assert (shown.request_id, shown.kind, shown.args) == ("req_1", "approval", row)
+    assert "cannot be read" in shown.prompt
 
 
 def test_a_value_that_is_nested_too_deep_cannot_be_stored() -> None:

@@ -221,6 +221,17 @@ def test_every_way_to_print_makes_visible(
     assert "\\u001b" in shown.replace("\n", "").replace(" ", "")
 
 
+@pytest.mark.parametrize("kind", [StringIO, FakeTerminal], ids=["pipe", "terminal"])
+def test_a_terminal_is_never_sent_texts_as_they_are(
+    kind: type[StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdout", stream := kind())
+    with output.raw_output(wanted=True):
+        output.out("a\x9bb")
+    assert ("\x9b" in stream.getvalue()) is (kind is StringIO)
+
+
 # Logs
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from outlast.server import ServerSettings
+from outlast.server.http_connection import ConnectionLimiter
 from outlast.server.principal import PRINCIPAL, Principal
 from outlast.server.response_limit import SLICE, SMALL, ReaderStalled, SlicedSend, UnsentBytes
 
@@ -114,3 +116,37 @@ async def test_what_nobody_takes_is_given_up_however_small_it_is() -> None:
     for size in (1, 2 * SLICE):
         with pytest.raises(ReaderStalled):
             await SlicedSend({}, Connection(0).send, UnsentBytes(1, Time()), 0.01)(answer(size))
+
+
+class Buffer:
+    """The transport of a connection whose other side takes what it is told to."""
+
+    is_idle = True
+
+    def __init__(self) -> None:
+        self.transport, self.size, self.is_ended = self, 100, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.size
+
+    def abort(self) -> None:
+        self.is_ended = True
+
+    close = abort
+
+
+def test_a_connection_that_takes_nothing_of_a_whole_answer_is_ended() -> None:
+    time = Time()
+    settings = ServerSettings(port=0, reader_timeout=30, header_timeout=10)
+    limiter = ConnectionLimiter(settings, 8, time)
+    stuck, reads, done = Buffer(), Buffer(), Buffer()
+    done.size = 0
+    for each in (stuck, reads, done):
+        limiter.add(each)
+    for time.now in (0.0, 9.0, 29.0):
+        limiter.sweep()
+        reads.size -= 1
+    assert [each.is_ended for each in (stuck, reads, done)] == [False, False, True]
+    time.now = 30.0
+    limiter.sweep()
+    assert [each.is_ended for each in (stuck, reads)] == [True, False]

@@ -92,6 +92,7 @@ def test_the_selector_of_an_emoji_stays_in_prose_but_not_where_people_approve() 
         ("a\u2003b\u00a0c", "a\\u2003b\\u00a0c"),
         ("rm\u0338", "rm\\u0338"),
         ("o\u0301\u0301\u0301", "o\u0301\\u0301\\u0301"),
+        ("\u044f\u0301\u0301\u0301", "\u044f\u0301\u0301\\u0301"),  # a heap of marks
         ("\u202egnp", "\\u202egnp"),
         ("a\\u202e\nb", "a\\\\u202e\\nb"),  # what was written as an escape is none of ours
         ("a  b", "a  b"),
