@@ -300,7 +300,7 @@ async def test_a_channel_is_told_of_sign_ins_and_failures_with_everything_visibl
         ("authorization.required", {**sign_in, "connection": HOSTILE, "principal": HOSTILE}),
         ("turn.failed", {"error": {"code": "CODE", "message": HOSTILE}}),
     ):
-        text = compose(event_of(kind, data), info, None, 0).text
+        text = compose(event_of(kind, data), info, None, AT).text
         check_shown(text.replace("\t", ""))
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from outlast.server import ServerSettings
-from outlast.server.http_connection import ConnectionLimiter
+from outlast.server.http_connection import ConnectionLimiter, HttpConnection
 from outlast.server.principal import PRINCIPAL, Principal
 from outlast.server.response_limit import SLICE, SMALL, ReaderStalled, SlicedSend, UnsentBytes
 
@@ -142,7 +142,7 @@ def test_a_connection_that_takes_nothing_of_a_whole_answer_is_ended() -> None:
     stuck, reads, done = Buffer(), Buffer(), Buffer()
     done.size = 0
     for each in (stuck, reads, done):
-        limiter.add(each)
+        limiter.add(cast("HttpConnection", each))
     for time.now in (0.0, 9.0, 29.0):
         limiter.sweep()
         reads.size -= 1
