@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,32 @@ def test_an_alias_that_means_two_tools_is_refused() -> None:
         tool(aliases=["give back"])(refund.function)
     with pytest.raises(InvalidDefinition, match="aliases of refund are names in a sequence"):
         tool(aliases="give")(refund.function)
+
+
+async def test_a_call_that_may_have_happened_under_an_old_name_is_asked_about_under_the_new_one(
+    tmp_path: Path,
+) -> None:
+    @tool(name="refund", timeout=0.05)
+    async def slow(ctx: Context, cents: int) -> str:
+        """Give money back."""
+        await asyncio.Event().wait()
+        return ""
+
+    @tool(aliases=["refund"])
+    async def issue(ctx: Context, cents: int) -> str:
+        """Give money back."""
+        return "issued"
+
+    def calls_issue(request: ModelRequest) -> ScriptedReply:
+        last = str(request.view.messages[-1])
+        return call("issue", cents=5) if "again" in last else say("done")
+
+    store = f"sqlite:///{tmp_path / 'outlast.db'}"
+    async with running(shop(slow), store=store) as app:
+        session_id = (await app.start("a", "go")).id
+        await (await app.session(session_id)).wait()
+    async with running(agent(calls_issue, tools=[issue]), store=store) as app:
+        session = await app.session(session_id)
+        await session.send("again")
+        [asked] = await seen(session, "request.opened")
+        assert "issue may have happened already, as t1.s1.c1" in asked.data["prompt"]
