@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from outlast.agents.agent import Agent
+from outlast.agents.budget import Budget
 from outlast.agents.context.policy import ContextPolicy
 from outlast.agents.decision import Decision, ProposedCall
 from outlast.agents.limit import Limit
@@ -47,6 +48,7 @@ __all__ = [
     "Answer",
     "Approval",
     "AskableAgent",
+    "Budget",
     "Callback",
     "Channel",
     "Client",

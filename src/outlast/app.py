@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
+from outlast.agents.budget import Budget
 from outlast.agents.hook import Hooks, check_named
 from outlast.agents.prompt.render import RenderedPrompt
 from outlast.agents.registry import agents_by_name, name_of, remotes_of
@@ -50,6 +51,7 @@ from outlast.integration.schedule.schedules import ScheduleControl, Schedules
 from outlast.integration.telemetry import Telemetry
 from outlast.runtime import Deps, Runtime, open_soon
 from outlast.session import Receipt, Request, Session, request_of
+from outlast.session.budget import BudgetControl
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.code_check import CodeFinding, check_code
@@ -142,6 +144,7 @@ class Outlast:
         self.deployments: DeploymentControl = DeploymentControl(self.store)
         self.bulk: BulkControl = BulkControl(self.store, self._inbox)
         self.usage: UsageControl = UsageControl(self.store)
+        self.budgets: BudgetControl = BudgetControl(self.store)
         self._connections = open_connections(
             connections,
             self.store,
@@ -291,6 +294,7 @@ class Outlast:
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
+        budget: Budget | None = None,
         webhook: Webhook | None = None,
         tags: Mapping[str, str] | None = None,
         queue: str | QueueEntry | None = None,
@@ -300,8 +304,9 @@ class Outlast:
         The same `dispatch_id` again returns the first session; with `retry_failed` its turn is
         tried again if it has failed, once per failed turn. `capabilities` may say
         `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
-        and a turn that is open then fails. Its events are posted to the `webhook`. It is listed by
-        its `tags`. Its turns wait in the `queue` until they have a place there.
+        and a turn that is open then fails. With all that it starts it may use its `budget`, and no
+        more than its agent's. Its events are posted to the `webhook`. It is listed by its `tags`.
+        Its turns wait in the `queue` until they have a place there.
         """
         self._check_open()
         return await self._router.start(
@@ -317,6 +322,7 @@ class Outlast:
                 principal=principal,
                 capabilities=capabilities,
                 deadline=deadline,
+                budget=budget,
                 webhook=webhook,
                 tags=tags,
                 queue=queue,

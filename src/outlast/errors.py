@@ -20,7 +20,7 @@
     ├── Conflict                well formed, but not now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionTooLarge · SessionOver · SessionErased · NothingToRetry
-    │   ├── TaskCannotWait · NotAnApprover
+    │   ├── TaskCannotWait · NotAnApprover · BudgetChanged
     │   ├── NotInTransaction · StillWaiting
     │   └── ExecutionIncomplete · ExecutionRunning
     ├── StoreError              the database
@@ -199,6 +199,10 @@ class Conflict(OutlastError):
 
 class DispatchConflict(Conflict):
     code = "DISPATCH_CONFLICT"
+
+
+class BudgetChanged(Conflict):
+    code = "BUDGET_CHANGED"
 
 
 class RequestClosed(Conflict):

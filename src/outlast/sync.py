@@ -23,6 +23,7 @@ from typing import Any, Generic, overload
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
+from outlast.agents.budget import Budget
 from outlast.agents.state.reducer import Reducer
 from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
@@ -42,6 +43,7 @@ from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.integration.schedule.status import ScheduleStatus
 from outlast.log.explain import Explanation
 from outlast.log.milestone import Milestone
+from outlast.session.budget import BudgetControl, BudgetStatus, Per
 from outlast.session.bulk import BulkCancel, BulkControl, BulkRetry, LanePlace
 from outlast.session.callback import NO_HEADERS, Callbacks
 from outlast.session.code_check import CodeFinding
@@ -63,6 +65,7 @@ from outlast.store import DeploymentInfo, LaneInfo, SessionInfo, UsageKey, Usage
 from outlast.workflows.workflow import Workflow
 
 __all__ = [
+    "SyncBudgetControl",
     "SyncBulkControl",
     "SyncCallbacks",
     "SyncChannelReceiver",
@@ -864,8 +867,57 @@ class SyncRun(Bridge[Run[Out]]):
         self._thread.run(self._target.cancel(reason, principal=principal))
 
 
+class SyncBudgetControl(Bridge[BudgetControl]):
+    """`BudgetControl` for sync code."""
+
+    def set(
+        self,
+        budget: Budget | None,
+        *,
+        tenant: str = "default",
+        principal: str = "",
+        session_id: str = "",
+        per: Per = "total",
+        expected: int | None = None,
+    ) -> BudgetStatus | None:
+        """Set what a tenant, a principal of it or a session may use; None takes the budget away."""
+        return self._thread.run(
+            self._target.set(
+                budget,
+                tenant=tenant,
+                principal=principal,
+                session_id=session_id,
+                per=per,
+                expected=expected,
+            )
+        )
+
+    def get(
+        self,
+        *,
+        tenant: str = "default",
+        principal: str = "",
+        session_id: str = "",
+        per: Per = "total",
+    ) -> BudgetStatus | None:
+        """Return a budget as it stands; None if none is set."""
+        return self._thread.run(
+            self._target.get(tenant=tenant, principal=principal, session_id=session_id, per=per)
+        )
+
+    def list(
+        self, *, tenant: str | None = None, after: BudgetStatus | None = None, limit: int = 50
+    ) -> Sequence[BudgetStatus]:
+        """List the budgets that were set, by tenant; `after` is the one to go on behind."""
+        return self._thread.run(self._target.list(tenant=tenant, after=after, limit=limit))
+
+
 class SyncOutlast(Bridge[Outlast]):
     """`Outlast` for sync code."""
+
+    @property
+    def budgets(self) -> SyncBudgetControl:
+        return SyncBudgetControl(self._target.budgets, self._thread)
 
     @property
     def bulk(self) -> SyncBulkControl:
@@ -926,6 +978,7 @@ class SyncOutlast(Bridge[Outlast]):
         principal: str = "",
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
+        budget: Budget | None = None,
         webhook: Webhook | None = None,
         tags: Mapping[str, str] | None = None,
         queue: str | QueueEntry | None = None,
@@ -945,6 +998,7 @@ class SyncOutlast(Bridge[Outlast]):
                     principal=principal,
                     capabilities=capabilities,
                     deadline=deadline,
+                    budget=budget,
                     webhook=webhook,
                     tags=tags,
                     queue=queue,

@@ -37,8 +37,8 @@ async def recorded(app: Outlast) -> UsageSum:
     for info in await app.sessions(limit=1000):
         for e in await the(await app.session(info.session_id), "usage.recorded"):
             total += UsageSum(
-                e.data["input_tokens"],
-                e.data["output_tokens"],
+                e.data.get("input_tokens", 0),
+                e.data.get("output_tokens", 0),
                 model_calls=1,
                 unpriced_calls=e.data.get("unpriced_calls", 0),
                 nano_usd=e.data.get("nano_usd", 0),

@@ -165,7 +165,7 @@ NEEDED = {
         get /v1/sessions/{session_id}/stream, get /v1/streams/sessions/{session_id},
         head /v1/streams/sessions/{session_id}, get /v1/agents/{name}/{key},
         head /v1/agents/{name}/{key}, get /v1/requests, get /v1/lanes,
-        get /v1/usage, get /v1/usage/total""",
+        get /v1/usage, get /v1/usage/total, get /v1/budgets""",
     "send": """post /v1/sessions, post /v1/deliver, post /v1/agents/{name}/{key},
         post /v1/sessions/{session_id}/cancel, post /v1/sessions/{session_id}/end,
         post /v1/sessions/{session_id}/retry, post /v1/sessions/{session_id}/compact,
@@ -175,7 +175,7 @@ NEEDED = {
         post /v1/providers/try, get /v1/sessions/{session_id}/state,
         get /v1/queues, get /v1/queues/{name}""",
     "admin": """delete /v1/sessions/{session_id}, post /v1/sessions/{session_id}/state,
-        post /v1/queues/{name}, delete /v1/queues/{name}""",
+        post /v1/queues/{name}, delete /v1/queues/{name}, put /v1/budgets""",
 }
 
 

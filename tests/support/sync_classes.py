@@ -24,6 +24,7 @@ from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.connection.control import ConnectionControl
 from outlast.integration.schedule.schedules import ScheduleControl
 from outlast.session import Receipt, Session
+from outlast.session.budget import BudgetControl
 from outlast.session.bulk import BulkControl
 from outlast.session.callback import Callbacks
 from outlast.session.deployment import DeploymentControl
@@ -53,6 +54,7 @@ BRIDGED: tuple[type, ...] = (
     DeploymentControl,
     UsageControl,
     Run,
+    BudgetControl,
     Outlast,
 )
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}

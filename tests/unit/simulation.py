@@ -29,14 +29,23 @@ from outlast.core.action import (
     Sleep,
     TakeReply,
 )
+from outlast.core.amount import NO_LIMITS, BudgetTerms
+from outlast.core.budget import (
+    CallEstimate,
+    active_time,
+    admit_call,
+    admit_tools,
+    calls_cut_off,
+    turn_state,
+)
 from outlast.core.compaction import TOO_LONG, TURN_UNKNOWN, refused, rewound
-from outlast.core.decide import decide
+from outlast.core.decide import decide, rest_for
 from outlast.core.fold import fold
 from outlast.core.index import Opening
 from outlast.core.lane import RUNNING, Lane, OpenCall, OpenRequest
 from outlast.core.message import Part, Reasoning, Text, ToolCall
 from outlast.core.name import args_digest, tool_call_name
-from outlast.core.outcome import active_time, opening, outcome
+from outlast.core.outcome import opening, outcome
 from outlast.core.policy import HOUR, UNBOUNDED, FeedbackTrigger, Policy, ToolPolicy
 from outlast.core.prompt import section_digest
 from outlast.core.record import AnyRecord, Entry, Failure
@@ -69,7 +78,7 @@ from outlast.core.result import (
     Usage,
 )
 from outlast.core.slice import EMPTY, change_all
-from outlast.core.state_change import change_made, change_refused, made_of
+from outlast.core.state_change import change_made, change_refused, made_of, put_change_first
 from outlast.core.view import View, view_of
 
 T = TypeVar("T")
@@ -87,6 +96,14 @@ FEEDBACK = (
     (),
     (FeedbackTrigger("stay", calls=2), FeedbackTrigger("hurry", span=1000)),
     (FeedbackTrigger("often", calls=1, span=1),),
+)
+BUDGETS = (
+    *[None] * 6,
+    *[BudgetTerms(replace(NO_LIMITS, model_calls=1), on_end="ask")] * 2,
+    BudgetTerms(replace(NO_LIMITS, tool_calls=1), on_end="ask"),
+    BudgetTerms(replace(NO_LIMITS, tool_calls=1, steps=3), on_end="hand_back"),
+    BudgetTerms(replace(NO_LIMITS, nano_usd=40), on_end="hand_back"),
+    BudgetTerms(replace(NO_LIMITS, steps=2), on_end="fail"),
 )
 EVERY_OTHER = PossibleMilestone(lambda calls, _: calls > 1, "half of it")
 OOPS = Failure("OOPS", "it broke")
@@ -125,6 +142,7 @@ class Simulation:
             resume=self.choose(["transcript", "milestone"]),
             most_tokens=self.choose([UNBOUNDED, UNBOUNDED, 6]),
             summarizes=self.choose([False, True]),
+            turn_budget=self.choose(BUDGETS),
         )
         mode = self.choose([*["conversation"] * 5, "task"])
         can_ask = self.choose([True, True, False])
@@ -144,7 +162,18 @@ class Simulation:
         self.seams.append((len(self.entries), self.now))
 
     def next_action(self) -> AnyAction:
-        return decide(self.lane, self.policy, self.now)
+        """Decide, as far as the turn's budget allows it."""
+        action, state = decide(self.lane, self.policy, self.now), turn_state(self.lane, self.policy)
+        match action:
+            case CallModel(running=False) if state:
+                estimate = CallEstimate(3, 9, 3, 9_000_000)
+                found = admit_call(self.lane, action, [state], estimate, self.now)
+                return put_change_first(self.lane, found) if self.lane.changes else found
+            case RunTools(start=start) if start and state:
+                begun = admit_tools(self.lane, action, [state], self.now)
+                found = rest_for(self.lane, (), self.now) if begun is None else begun
+                return put_change_first(self.lane, found) if self.lane.changes else found
+        return action
 
     # What may happen
 
@@ -312,6 +341,7 @@ class Simulation:
         """The owner is gone, by accident or gracefully, and another takes over, with newer code."""
         if self.lane.turn is None or self.lane.waiting:
             return
+        self.write([*calls_cut_off(self.lane, lambda *_: None)])
         if self.choose([False, True]):
             spent = active_time(self.lane, self.now)
             back = r.LaneTakenOver(

@@ -26,7 +26,7 @@ TIERS = (
     {"stores", "engine"},
     {"agents"},
     {"session", "workflows", "state", "rules", "planning", "prompts", "skills"},
-    {"client", "usage"},
+    {"client", "usage", "budgets"},
     {"integration"},
     {"runtime"},
     {"app"},
@@ -286,6 +286,7 @@ def test_the_tree_has_the_units_of_the_design_and_no_others() -> None:
     assert modules == {
         "__init__",
         "app",
+        "budgets",
         "clock",
         "errors",
         "log_context",

@@ -375,5 +375,5 @@ def test_the_simulation_reaches_the_far_corners() -> None:
         *(r.RunRestarted, r.JournalInherited, r.EventSent, r.EventReceived, r.EventTaken),
         *(r.UndoRegistered, r.UndoStarted, r.UndoEnded),
     }
-    others = {r.SessionRekeyed, r.ToolEmitted, r.ReasoningCompleted, r.LaneBlocked}
+    others = {r.SessionRekeyed, r.ToolEmitted, r.ReasoningCompleted}
     assert never == others | of_runs

@@ -18,7 +18,7 @@ HEAVY = set(
 # Each of a tool's options stands by itself above a function, and most tools name none or one.
 # How an agent plans, what its milestones are and how it resumes are three questions, in no group;
 # so are its skills and its context.
-MORE = {"Agent": 17, "Tool": 15}
+MORE = {"Agent": 18, "Tool": 15}
 
 
 def fresh(expression: str) -> Any:

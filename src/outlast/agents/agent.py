@@ -8,6 +8,7 @@ from typing import Any, Generic
 import msgspec
 from typing_extensions import TypeVar
 
+from outlast.agents.budget import Budget, checked_budget
 from outlast.agents.context.policy import ON_OVERFLOW, ContextPolicy, checked_context
 from outlast.agents.context.tool import reading_tool
 from outlast.agents.limit import checked_limit
@@ -74,7 +75,8 @@ class Agent(Generic[Deps, Out]):
     step of a plan that is marked done. After a crash, and when a turn is retried, `resume` says
     whether the model goes on in the conversation ("transcript"), or from the last "milestone" with
     the prompt made anew. `skills` is a folder of instructions that the model loads when a task
-    needs them (`outlast.skills`). `context` bounds how much of a long session the model is sent.
+    needs them (`outlast.skills`). `context` bounds how much of a long session the model is sent,
+    and `budget` what a session and all that it starts may use.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Agent(Generic[Deps, Out]):
         resume: Resume = "transcript",
         skills: SkillSource | None = None,
         context: ContextPolicy | None = None,
+        budget: Budget | None = None,
         model_options: ModelOptions = DEFAULT_MODEL_OPTIONS,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -134,6 +137,8 @@ class Agent(Generic[Deps, Out]):
         self.limit = checked_limit("limits.turns", limits.turns)
         self.queue = check_queue(limits.queue) if limits.queue else ""
         self.model, self.models = model, checked_models(name, model)
+        self.budget = checked_budget("budget", budget)
+        turn_budget = checked_budget("limits.turn_budget", limits.turn_budget)
         self.policy = Policy(
             on_busy=one_of(OnBusy, "on_busy", on_busy),
             on_partial=one_of(OnPartial, "on_partial", model_options.on_partial),
@@ -161,6 +166,8 @@ class Agent(Generic[Deps, Out]):
             most_tokens=bounds.most_tokens,
             longest_result=bounds.longest_result,
             summarizes=bounds.summarize,
+            turn_budget=turn_budget.terms if turn_budget else None,
+            session_budget=self.budget.terms if self.budget else None,
         )
         self.model_timeout = seconds_of("timeout", model_options.timeout)
         self.idle_timeout = seconds_of("idle_timeout", model_options.idle_timeout)

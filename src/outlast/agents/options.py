@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from outlast.agents.budget import Budget
 from outlast.agents.limit import Limit
 from outlast.agents.model.price import NO_OWN_PRICES, Prices
 from outlast.agents.subagent import MAX_DEPTH
@@ -49,7 +50,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     `max_crashes` crashes ends its turn, so that it cannot take down one worker after the other.
     At most `max_depth` sessions stand below the first. `turns` bounds the turns that run at once,
     or start in a while, in all sessions of the agent. Its sessions stand in the `queue` of that
-    name, unless their start names another.
+    name, unless their start names another. Each turn has the `turn_budget`.
     """
 
     max_steps: int = 50
@@ -60,6 +61,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_depth: int = MAX_DEPTH
     turns: Limit | None = None
     queue: str = ""
+    turn_budget: Budget | None = None
 
 
 DEFAULT_MODEL_OPTIONS = ModelOptions()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.command import deployments, keys, queues, schedules, webhooks
+from outlast.cli.command import budgets, deployments, keys, queues, schedules, webhooks
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
@@ -46,6 +46,7 @@ COMMANDS = (
     *(workers, lanes, drain, providers, usage, verify, check),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
+    "budgets": ("What may be used, and what of it is spent.", budgets.COMMANDS),
     "keys": ("Who may call the server.", keys.COMMANDS),
     "queues": ("Whose turns wait for a place, and how many have one.", queues.COMMANDS),
     "deployments": ("The named versions of the code.", deployments.COMMANDS),

@@ -6,6 +6,7 @@ async with Client("https://agents.example.com", token) as client:
         print(event.offset, event.type)
 """
 
+from outlast.client.budget import RemoteBudgets
 from outlast.client.bulk import RemoteBulk
 from outlast.client.client import (
     Client,
@@ -23,6 +24,7 @@ __all__ = [
     "Bookmark",
     "Client",
     "ListPage",
+    "RemoteBudgets",
     "RemoteBulk",
     "RemoteDeployments",
     "RemoteInfo",

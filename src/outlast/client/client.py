@@ -10,6 +10,8 @@ from typing import Any, Self
 from typing_extensions import TypeVar
 
 from outlast.agents.agent import Agent
+from outlast.agents.budget import Budget, checked_budget
+from outlast.client.budget import RemoteBudgets
 from outlast.client.bulk import RemoteBulk
 from outlast.client.connection import ServerConnection, check_secret, check_server, segment
 from outlast.client.decode import WireReceipt, decode
@@ -129,6 +131,11 @@ class Client:
         """What models were used for, and what that has cost."""
         return RemoteUsage(self._connection)
 
+    @property
+    def budgets(self) -> RemoteBudgets:
+        """What the tenant, its principals and its sessions may use."""
+        return RemoteBudgets(self._connection)
+
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
 
@@ -163,6 +170,7 @@ class Client:
         lane: str = MAIN,
         capabilities: Mapping[str, bool] | None = None,
         deadline: datetime | timedelta | None = None,
+        budget: Budget | None = None,
         webhook: Webhook | None = None,
         tags: Mapping[str, str] | None = None,
         queue: str | QueueEntry | None = None,
@@ -184,6 +192,7 @@ class Client:
             lane=lane,
             capabilities=capabilities,
             deadline=deadline,
+            budget=checked_budget("budget", budget),
             webhook=webhook,
             tags=tags,
             queue=queue,

@@ -137,6 +137,7 @@ class WireResult(Struct):
     usage: TreeUsage = TreeUsage()
     turn: str | None = None
     waiting_for: WireWait | None = None
+    budget_exhausted: str | None = None
 
     def value(self, output_type: Any) -> Result[Any]:
         return Result(
@@ -147,6 +148,7 @@ class WireResult(Struct):
             usage=self.usage,
             turn=self.turn or "",
             waiting_for=self.waiting_for.value() if self.waiting_for else None,
+            budget_exhausted=self.budget_exhausted or "",
         )
 
     def _typed(self, output_type: Any) -> Any:

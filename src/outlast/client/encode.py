@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from outlast.agents.agent import Agent
+from outlast.agents.budget import Budget
 from outlast.clock import Clock
 from outlast.core.instant import milliseconds, rfc3339
 from outlast.core.json_text import parse_json
@@ -70,6 +71,7 @@ def start_out(new: NewSession, clock: Clock) -> dict[str, Any]:
         lane=check_id("lane", new.lane),
         capabilities=new.capabilities,
         deadline=deadline_out(new.deadline, clock, new.dispatch_id),
+        budget=budget_out(new.budget) if new.budget else None,
         webhook=webhook_out(new.webhook) if new.webhook else None,
         depth=new.depth or None,
         tags=check_tags(new.tags) or None,
@@ -81,6 +83,21 @@ def queue_out(said: str | QueueEntry) -> dict[str, Any]:
     entry = checked_entry(said)
     delay = None if entry.delay is None else milliseconds(entry.delay) / 1000
     return some(name=entry.name, key=entry.key or None, priority=entry.priority, delay=delay)
+
+
+def budget_out(budget: Budget) -> dict[str, Any]:
+    """Return a budget as the server takes it."""
+    terms = budget.terms
+    return some(
+        tokens=budget.tokens,
+        usd=None if budget.usd is None else str(budget.usd),
+        model_calls=budget.model_calls,
+        tool_calls=budget.tool_calls,
+        wall_time=None if budget.wall_time is None else terms.limits.wall_ms / 1000,
+        steps=budget.steps,
+        on_end=budget.on_end,
+        unpriced=budget.unpriced,
+    )
 
 
 def webhook_out(webhook: Webhook) -> dict[str, Any]:

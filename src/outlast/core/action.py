@@ -9,8 +9,11 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
+from outlast.core.amount import NOTHING, Amounts, BudgetHold, BudgetKey
 from outlast.core.lane import ArrivedReply, DeliveryOutcome, RelayedRequest
 from outlast.core.record import (
+    BudgetExhausted,
+    BudgetWarned,
     ContextChangeRequested,
     ContextRestarted,
     EventSent,
@@ -35,7 +38,8 @@ class CallModel(Action, frozen=True, kw_only=True):
     `drops` are continued no longer. One that `probes` asks a provider that fails others' calls, to
     find out whether it still does: the engine puts that in, which knows whose turn it is. One that
     `restarts` begins anew from the last milestone: the engine puts in the record that says what the
-    model sees from here on.
+    model sees from here on. Under budgets it has reserved its `hold`, and `warns` say which of
+    them are nearly spent; one that `is_last` hands back what there is, without tools.
     """
 
     is_effect: ClassVar[bool] = True
@@ -56,6 +60,9 @@ class CallModel(Action, frozen=True, kw_only=True):
     probes: bool = False
     restarts: bool = False
     restarted: ContextRestarted | None = None
+    hold: BudgetHold | None = None
+    warns: tuple[BudgetWarned, ...] = ()
+    is_last: bool = False
 
 
 class CallWorkflow(Action, frozen=True, kw_only=True):
@@ -89,7 +96,8 @@ class RunTools(Action, frozen=True, kw_only=True):
     `contact` names the remote children, by their requests, whose servers are to be contacted now:
     all that is said to one can be said again, so nothing has to be recorded before. `awaits_key`:
     there are more, which cannot begin before another call gives up their key. The calls in `gone`
-    fail: no worker has had their tool for too long.
+    fail: no worker has had their tool for too long. `spends` counts the calls that are begun for
+    the first time, where `budgets` count them.
     """
 
     is_effect: ClassVar[bool] = True
@@ -101,6 +109,8 @@ class RunTools(Action, frozen=True, kw_only=True):
     contact: tuple[str, ...] = ()
     awaits_key: bool = False
     gone: tuple[str, ...] = ()
+    spends: int = 0
+    budgets: tuple[BudgetKey, ...] = ()
 
 
 class GiveFeedback(Action, frozen=True, kw_only=True):
@@ -151,6 +161,34 @@ class MissTools(Action, frozen=True, kw_only=True):
     """Note that the code of today lacks the tools of these calls, which wait for other code."""
 
     calls: tuple[str, ...]
+
+
+class AskForBudget(Action, frozen=True, kw_only=True):
+    """Ask a human to allow `by` more of the budget that has `ended`, before the turn goes on.
+
+    With a `delivery` the turn begins with it.
+    """
+
+    turn: str
+    step: int
+    ended: BudgetExhausted
+    by: Amounts = NOTHING
+    delivery: str = ""
+    retries: str = ""
+
+
+class HandBack(Action, frozen=True, kw_only=True):
+    """Make the `step` the turn's last, in which the model is asked for what it has.
+
+    The calls in `denies` are not begun any more.
+    """
+
+    turn: str
+    step: int
+    ended: BudgetExhausted
+    denies: tuple[str, ...] = ()
+    delivery: str = ""
+    retries: str = ""
 
 
 class Sleep(Action, frozen=True, kw_only=True):
@@ -207,7 +245,7 @@ class CompactContext(Action, frozen=True, kw_only=True):
     `delivery_id` is that of whoever asked for it. With `may_sum_up` the attempt `attempt` at the
     model call `call_id` may sum up what is left out; the engine, which knows the view, says whether
     it does: then it `sums_up`, and that is recorded before. Else nothing is, and one that a crash
-    cut off is begun again.
+    cut off is begun again. A summary has reserved what is in `hold`.
     """
 
     is_effect: ClassVar[bool] = True
@@ -223,6 +261,7 @@ class CompactContext(Action, frozen=True, kw_only=True):
     model: str = ""
     may_sum_up: bool = False
     sums_up: bool = False
+    hold: BudgetHold | None = None
 
 
 class ChangeContext(Action, frozen=True, kw_only=True):
@@ -290,7 +329,8 @@ class FailSession(Action, frozen=True, kw_only=True):
 class Park(Action, frozen=True, kw_only=True):
     """Give the lane back until something of `wait` is here, or until a time.
 
-    With `keeps_permits` a call of it stands in the line of a limit, and keeps its place there.
+    With `keeps_permits` a call of it stands in the line of a limit, and keeps its place there. One
+    that waits for `budgets` has seen them after so many returns; `ended` tells of one at its end.
     """
 
     is_rest: ClassVar[bool] = True
@@ -299,6 +339,8 @@ class Park(Action, frozen=True, kw_only=True):
     requests: tuple[str, ...] = ()
     until: int = 0
     keeps_permits: bool = False
+    budgets: tuple[tuple[BudgetKey, int], ...] = ()
+    ended: BudgetExhausted | None = None
 
 
 AnyAction = (
@@ -309,6 +351,8 @@ AnyAction = (
     | CheckCompletion
     | AskHuman
     | MissTools
+    | AskForBudget
+    | HandBack
     | Sleep
     | TakeReply
     | RefuseReply

@@ -69,7 +69,9 @@ def call_asked_about(lane: Lane, reply: ArrivedReply) -> OpenCall | None:
     request = request_of(lane, reply)
     if lane.turn is None or request is None or not request.is_question:
         return None
-    return None if request.name or request.origin else lane.turn.calls[request.call_id]
+    if request.name or request.origin:
+        return None
+    return lane.turn.calls.get(request.call_id)  # a budget's is about none
 
 
 def request_of(lane: Lane, reply: ArrivedReply) -> OpenRequest | None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, ChangeContext, CompactContext
+from outlast.core.budget import reserves, settled
 from outlast.core.lane import ContextSize, Lane, ModelCall, SummaryCall, Turn
 from outlast.core.message import (
     File,
@@ -27,10 +28,10 @@ from outlast.core.message import (
 )
 from outlast.core.name import summary_call_name
 from outlast.core.policy import Policy
-from outlast.core.record import AnyRecord, Failure
+from outlast.core.record import NO_USAGE, AnyRecord, Failure
 from outlast.core.result import Compacted, ModelFailed, SummaryLost
 from outlast.core.slice import Slices, values_of
-from outlast.core.usage import payer
+from outlast.core.usage import payer, used_by
 from outlast.core.view import View
 
 TOO_LONG = "CONTEXT_WINDOW_EXCEEDED"
@@ -238,11 +239,13 @@ def overflowed(turn: Turn, model: ModelCall, failed: ModelFailed) -> Iterator[An
     )
 
 
-def summary_opens(action: CompactContext) -> list[AnyRecord]:
+def summary_opens(lane: Lane, action: CompactContext, now: int) -> list[AnyRecord]:
     if not action.sums_up:
         return []
     started = r.SummaryStarted(call_id=action.call_id, attempt=action.attempt, model=action.model)
-    return [started]
+    if action.hold is None:
+        return [started]
+    return [started, reserves(lane, action.call_id, action.hold, now)]
 
 
 def summary_lost(lane: Lane, action: CompactContext, result: SummaryLost) -> Iterator[AnyRecord]:
@@ -258,8 +261,9 @@ def summary_lost(lane: Lane, action: CompactContext, result: SummaryLost) -> Ite
 def summary_usage(
     lane: Lane, action: CompactContext, result: Compacted | SummaryLost
 ) -> Iterator[AnyRecord]:
+    recorded: r.UsageRecorded | None = None
     if used := result.usage:
-        yield r.UsageRecorded(
+        recorded = r.UsageRecorded(
             call_id=action.call_id,
             attempt=action.attempt,
             input_tokens=used.input_tokens,
@@ -273,6 +277,9 @@ def summary_usage(
             prices=result.price.prices if result.price else "",
             unpriced_calls=0 if result.price else 1,
         )
+        yield recorded
+    if lane.holds:
+        yield from settled(lane, action.call_id, used_by(recorded) if recorded else NO_USAGE)
 
 
 def compacted(lane: Lane, action: CompactContext, result: Compacted) -> Iterator[AnyRecord]:

@@ -255,6 +255,8 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if not lane.waiting and deadline(turn, policy) <= now:
         return FailTurn(turn=turn.id, error=TURN_TIMEOUT)
     if not turn.answer:
+        if turn.model is None:  # it could not begin for want of a budget
+            return next_step(lane, turn, policy, now)
         return call_model(lane, turn, policy, now)
     return settle_calls(lane, turn, policy, now)
 
@@ -276,6 +278,8 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Go on with the open model call, or make another attempt at it."""
     model = turn.model
     assert model is not None
+    if turn.requests and turn.asks_for_budget and model.status != RUNNING:
+        return rest_for(lane, (), now)
     if model.lost >= policy.max_crashes:
         return FailTurn(turn=turn.id, error=workers_lost(model.lost))
     if model.parked and lane.outage:
@@ -316,11 +320,15 @@ def can_go_on(model: ModelCall, policy: Policy) -> bool:
 
 
 def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    if turn.requests and turn.asks_for_budget:
+        return rest_for(lane, (), now)
+    if 0 < turn.last_step <= turn.step:
+        return FailTurn(turn=turn.id, error=nothing_handed_back(turn.exhausted))
     if turn.corrections > policy.max_corrections:
         return FailTurn(turn=turn.id, error=TOO_MANY_CORRECTIONS)
     if turn.step >= policy.max_steps:
         return FailTurn(turn=turn.id, error=max_steps(policy.max_steps))
-    if policy.feedback and (due := due_feedback(lane, turn, policy, now)):
+    if policy.feedback and turn.step and (due := due_feedback(lane, turn, policy, now)):
         until = ask_again_at(lane, turn, policy, now)
         return GiveFeedback(turn=turn.id, step=turn.step, due=due, until=until)
     context = lane.context
@@ -594,6 +602,14 @@ def out_of_patience(outage: Outage, now: int) -> Failure:
         return outage.error
     text = f"{outage.error.message} (tried {outage.attempts} times in {hours:.1f} hours)"
     return replace(outage.error, message=text)
+
+
+def nothing_handed_back(budget: str) -> Failure:
+    return Failure(
+        "BUDGET_EXHAUSTED",
+        f"{budget} is spent, and the model's last answer was none",
+        "allow more, and retry the turn",
+    )
 
 
 def max_steps(limit: int) -> Failure:

@@ -185,7 +185,7 @@ def plain_data(record: AnyRecord) -> dict[str, Any]:
             data[name] = value_or_text(data[name])
     for name in INSTANTS & data.keys():
         data[name] = date_of(data[name])
-    if "spent" in data:
+    if isinstance(data.get("spent"), int):
         data["spent"] /= 1000
     return data
 

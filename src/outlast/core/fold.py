@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.budget import LANE_BUDGETS
 from outlast.core.compaction import LANE_CONTEXT
 from outlast.core.fold_wait import WAITS
 from outlast.core.lane import (
@@ -89,6 +90,7 @@ def session_started(lane: Lane, e: r.SessionStarted, _: int) -> Lane:
         starts_at=e.starts_at,
         seed=e.seed,
         place=e.place,
+        budget=e.budget,
     )
 
 
@@ -293,7 +295,7 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
 def model_started(turn: Turn, e: r.ModelStarted) -> Turn:
     before = turn.model or ModelCall(e.call_id, 0)
     started = replace(
-        before, attempt=e.attempt, status=RUNNING, partial="", parked=False, asked=e.model
+        before, attempt=e.attempt, status=RUNNING, partial="", parked=False, asked=e.model, heard=0
     )
     return replace(turn, model=started, restarts=False)
 
@@ -381,12 +383,14 @@ def provider_available(lane: Lane, e: r.ProviderAvailable) -> Lane:
 def message_delta(turn: Turn, e: r.MessageDelta) -> Turn:
     assert turn.model is not None
     broken = e.tool or turn.model.partial == "broken"
-    return with_model(turn, partial="broken" if broken else "text")
+    heard = turn.model.heard + len(e.text)
+    return with_model(turn, partial="broken" if broken else "text", heard=heard)
 
 
 def reasoning_delta(turn: Turn, e: r.ReasoningDelta) -> Turn:
     assert turn.model is not None
-    return with_model(turn, partial=turn.model.partial or "reasoning")
+    heard = turn.model.heard + len(e.text)
+    return with_model(turn, partial=turn.model.partial or "reasoning", heard=heard)
 
 
 def message_aborted(turn: Turn, e: r.MessageAborted) -> Turn:
@@ -418,7 +422,7 @@ def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
         assert lane.turn is not None
         return lane.with_turn(below=lane.turn.below + used)
     context = lane.context
-    if lane.summary is None or e.call_id != lane.summary.call_id:
+    if (lane.summary is None or e.call_id != lane.summary.call_id) and not e.estimated:
         tokens = e.input_tokens + e.output_tokens or context.tokens
         # Compaction only estimates how large the view is then.
         context = ContextSize(tokens, floor=tokens if context.is_fresh else context.floor)
@@ -628,6 +632,7 @@ LANE_FACTS: dict[type, Step] = {
     **LANE_MILESTONES,
     **LANE_CONTEXT,
     **LANE_WORKFLOW,
+    **LANE_BUDGETS,
 }
 
 TURN_FACTS: dict[type, Callable[[Turn, Any], Turn]] = {

@@ -39,10 +39,14 @@ def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:
         subagent=e.subagent,
         asked=e.prompt if e.name and not e.origin else "",
         restricted=e.restricted,
+        budget=e.budget,
+        extends_by=e.extends_by,
     )
     turn = count_shown(turn, e.subagent)
     turn = replace(turn, requests={**turn.requests, e.request_id: request})
-    return turn if e.name or e.origin else turn.with_call(e.call_id, status="asked", vanished=0)
+    if e.name or e.origin or e.kind == "budget":
+        return turn
+    return turn.with_call(e.call_id, status="asked", vanished=0)
 
 
 def count_shown(turn: Turn, subagent: str) -> Turn:

@@ -77,7 +77,7 @@ NO_CHANGES = Index()
 
 GIVEN_UP = "GIVEN_UP"
 """The code of a child's failure where it was its parent that did not wait any longer."""
-PEOPLE = ("approval", "question", "interrupted")
+PEOPLE = ("approval", "question", "interrupted", "budget")
 """The kinds of requests that a human answers."""
 RELAYED = "relayed"
 """The kind of those that a child of this app has asked: they are listed once, where they come
@@ -202,6 +202,10 @@ _NO_PROGRESS = frozenset(
         r.MessageDelta,
         r.ReasoningDelta,
         r.MessageAborted,
+        r.UsageRecorded,
+        r.BudgetCharged,
+        r.BudgetWarned,
+        r.BudgetExhausted,
         r.PromptRendered,
         r.ContextRestarted,
         r.ContextOverflowed,

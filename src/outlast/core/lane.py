@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast.core.amount import NOTHING, Amounts, BudgetHold, BudgetKey, BudgetTerms
 from outlast.core.memo import NOTHING_KNOWN, Memo
 from outlast.core.record import (
     NO_USAGE,
@@ -28,7 +29,7 @@ from outlast.core.record import (
     UsageSum,
 )
 
-FOLD = 7
+FOLD = 8
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -77,6 +78,7 @@ Wait = Literal[
     "queue",
     "limit",
     "key",
+    "budget",
     "code",
 ]
 """The wait of a lane at rest within a turn."""
@@ -87,6 +89,8 @@ PROVIDER: Final = "provider"
 """The wait of a lane whose model cannot be had."""
 CODE: Final = "code"
 """The wait of a lane that needs code which the worker that looked last does not have."""
+BUDGET: Final = "budget"
+"""The wait of a lane for which there is too little left of a budget."""
 UNSTORABLE = "unstorable"
 """Why a call's outcome is unknown: what it returned cannot be written down."""
 MISMATCH = "mismatch"
@@ -161,7 +165,8 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     `asked` is the name of the model. `lost` counts attempts that ended without an outcome,
     `failed` those that it failed, the first failure of all being at `failing_since`. `parked`: the
     lane waits for the provider. `kept` are the attempts whose partial answers are to be continued,
-    and `unavailable` the models that could not be had, where the agent has several.
+    and `unavailable` the models that could not be had, where the agent has several. `heard` counts
+    the bytes of the attempt's answer that are in the log.
     """
 
     call_id: str
@@ -176,6 +181,7 @@ class ModelCall(Struct, frozen=True, gc=False, omit_defaults=True):
     asked: str = ""
     kept: tuple[int, ...] = ()
     unavailable: tuple[UnavailableModel, ...] = ()
+    heard: int = 0
 
     @property
     def may_pass(self) -> bool:
@@ -338,6 +344,8 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     remote: RemoteChild | None = None
     asked: str = ""
     restricted: bool = False
+    budget: BudgetKey | None = None
+    extends_by: Amounts = NOTHING
 
     @property
     def due_at(self) -> int:
@@ -426,6 +434,9 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     `restarts`: an owner crashed since the model was asked last, so that its context begins anew
     from the last milestone, if the agent wants that.
     `usage` is that of its own model calls, `below` that of its children that have ended.
+    `charged` is what it and its children have spent of budgets, `active` how much of its active
+    time that counts, and `extended` what humans have allowed beyond its own. A budget `exhausted`
+    makes the step of the number `last_step` its last.
     """
 
     id: str
@@ -460,6 +471,16 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     input: str = ""
     events: Mapping[str, tuple[str, ...]] = {}
     undo: StoppingTurn | None = None
+    charged: Amounts = NOTHING
+    active: int = 0
+    extended: Amounts = NOTHING
+    exhausted: str = ""
+    last_step: int = 0
+
+    @property
+    def asks_for_budget(self) -> bool:
+        """Whether a human is asked for more of a budget before the turn goes on."""
+        return any(q.kind == "budget" and not q.origin for q in self.requests.values())
 
     def with_remote(self, request_id: str, **changes: object) -> Turn:
         """Return the turn with one of its remote children changed."""
@@ -509,6 +530,10 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     its session stands in a queue of turns; `queue` are this lane's own deliveries. Of a run,
     `sent` are the events that its owner has not taken in yet, `inherited` is what it has from the
     one that it tries again, and `seed` that one's id.
+    `budget` is what the session may use, as its start says; `extended` what humans have allowed
+    beyond it, here and in children, and `charged` what this lane and its children have spent of it.
+    `holds` are what calls have reserved, by the call or the request of a child, and `warned` the
+    budgets of which four fifths are spent.
     """
 
     session: str
@@ -553,6 +578,11 @@ class Lane(Struct, frozen=True, gc=False, omit_defaults=True):
     back_to: str = ""
     sent: tuple[EventSent, ...] = ()
     inherited: JournalInherited | None = None
+    budget: BudgetTerms | None = None
+    extended: Amounts = NOTHING
+    charged: Amounts = NOTHING
+    holds: Mapping[str, BudgetHold] = {}
+    warned: tuple[BudgetKey, ...] = ()
 
     @property
     def is_run(self) -> bool:

@@ -7,9 +7,12 @@ their own module, `request.py`. Refuses to know how anything is performed.
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from outlast.core import record as r
 from outlast.core.action import (
     AnyAction,
+    AskForBudget,
     AskHuman,
     CallModel,
     CallWorkflow,
@@ -20,6 +23,7 @@ from outlast.core.action import (
     ExpireRequest,
     FailSession,
     FailTurn,
+    HandBack,
     MissTools,
     Park,
     RefuseReply,
@@ -29,6 +33,8 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.amount import Amounts
+from outlast.core.budget import active_time, all_settled, reserves, settled
 from outlast.core.compaction import (
     MOST_OVERFLOWS,
     TOO_LONG,
@@ -44,10 +50,11 @@ from outlast.core.milestone import reach
 from outlast.core.name import request_name
 from outlast.core.policy import Policy
 from outlast.core.prompt import prompt_rendered
-from outlast.core.record import AnyRecord, Failure
+from outlast.core.record import NO_USAGE, AnyRecord, Failure
 from outlast.core.remote_child import contacted
 from outlast.core.request import (
     ask,
+    ask_for_budget,
     close_opened,
     close_requests,
     expire,
@@ -82,11 +89,12 @@ from outlast.core.rule import completion_checked, feedback_collected
 from outlast.core.slice import EMPTY, Slices, is_granted
 from outlast.core.undo import has_to_undo, undo_starts
 from outlast.core.unstable_wait import UNSTABLE_WAIT, count_unstable, excerpt
-from outlast.core.usage import payer
+from outlast.core.usage import payer, used_by
 from outlast.core.workflow import event_taken_in, mismatched, restarted, undone, workflow_opens
 
 FINAL = ("RETRY", UNSTABLE_WAIT)
 """Codes of failures after which a call is not tried again by itself, as it is."""
+NO_CALLS_LEFT = "not run: the budget allows no more calls"
 NOT_RUN = Failure("NOT_RUN", "not run: the turn was stopped before this call began")
 
 
@@ -111,6 +119,8 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
             return workflow_opens(lane, action, turn_starts(lane, action, now))
         case RunTools():
             return tools_open(lane, turn_of(lane), action)
+        case AskForBudget() | HandBack():
+            return budget_ends(lane, action, now)
         case AskHuman():
             return [ask(lane, action, now)]
         case TakeReply():
@@ -130,17 +140,17 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case CompleteTurn():
             return turn_completes(turn_of(lane), action)
         case FailTurn() if action.delivery:
-            return [turn_starts(lane, action, now)]
+            return [turn_starts(lane, action, now), *blocked(lane, action)]
         case CancelTurn() | FailTurn():
             return stop_opens(lane, turn_of(lane), action)
         case CompleteSession():
-            return session_completes(action)
+            return [*all_settled(lane), *session_completes(action)]
         case FailSession():
-            return [r.SessionFailed(error=action.error)]
+            return [*all_settled(lane), r.SessionFailed(error=action.error)]
         case Park():
             return park(lane, action, now)
         case CompactContext():
-            return summary_opens(action)
+            return summary_opens(lane, action, now)
     return []
 
 
@@ -168,9 +178,27 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     if action.restarted:
         yield action.restarted
     yield r.ModelStarted(call_id=action.call_id, attempt=action.attempt, model=action.model)
+    if action.hold:
+        yield from action.warns
+        yield reserves(lane, action.call_id, action.hold, now)
 
 
-def turn_starts(lane: Lane, action: CallModel | CallWorkflow | FailTurn, now: int) -> AnyRecord:
+def budget_ends(lane: Lane, action: AskForBudget | HandBack, now: int) -> Iterator[AnyRecord]:
+    """Ask for more, or make a step the last; the turn begins with that, if it has not."""
+    if action.delivery:
+        yield turn_starts(lane, action, now)
+    step = action.step if isinstance(action, HandBack) else 0
+    yield replace(action.ended, turn=action.turn, step=step)
+    if isinstance(action, AskForBudget):
+        yield ask_for_budget(lane, action)
+        return
+    for call_id in action.denies:
+        yield r.ToolDenied(call_id=call_id, reason=NO_CALLS_LEFT, principal="budget")
+
+
+def turn_starts(
+    lane: Lane, action: CallModel | CallWorkflow | FailTurn | AskForBudget | HandBack, now: int
+) -> AnyRecord:
     queued = (each for each in lane.queue if each.delivery_id == action.delivery)
     return r.TurnStarted(
         turn=action.turn,
@@ -196,6 +224,10 @@ def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
         if start.fired:
             yield r.ToolWoken(call_id=start.call_id, name=start.fired[0])
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
+    if action.spends:
+        yield r.BudgetCharged(
+            call_id="", budgets=action.budgets, spent=Amounts(tool_calls=action.spends)
+        )
 
 
 def tools_missed(turn: Turn, action: MissTools, now: int) -> Iterator[AnyRecord]:
@@ -219,6 +251,7 @@ def turn_completes(turn: Turn, action: CompleteTurn) -> Iterator[AnyRecord]:
         output=action.output,
         usage=turn.usage,
         below=turn.below,
+        exhausted=turn.exhausted,
     )
 
 
@@ -226,9 +259,16 @@ def stop_opens(lane: Lane, turn: Turn, action: CancelTurn | FailTurn) -> list[An
     """Close what the turn waits for, and first record that it ends: it can no longer go on."""
     is_superseded = isinstance(action, CancelTurn) and action.superseded
     closed = [*close_requests(lane, "superseded" if is_superseded else "cancelled")]
+    if isinstance(action, FailTurn) and not turn.step:
+        closed += blocked(lane, action)
     if closed and not turn.stopping:
         return [turn_stops(action), *closed]
     return closed
+
+
+def blocked(lane: Lane, action: FailTurn) -> list[AnyRecord]:
+    """Say why a turn can only fail that has no step which could."""
+    return [] if lane.blocked else [r.LaneBlocked(error=action.error)]
 
 
 def turn_stops(action: CancelTurn | FailTurn) -> AnyRecord:
@@ -258,6 +298,8 @@ def session_completes(action: CompleteSession) -> Iterator[AnyRecord]:
 
 def park(lane: Lane, action: Park, now: int) -> Iterator[AnyRecord]:
     """Say what the session waits for, unless that has been said."""
+    if action.ended and action.wait != lane.waiting:
+        yield replace(action.ended, turn=lane.turn.id if lane.turn else "")
     if action.wait and action.wait != lane.waiting:
         yield r.SessionWaiting(
             wait=action.wait,
@@ -265,14 +307,6 @@ def park(lane: Lane, action: Park, now: int) -> Iterator[AnyRecord]:
             requests=action.requests,
             spent=active_time(lane, now),
         )
-
-
-def active_time(lane: Lane, now: int) -> int:
-    """Return how long the open turn has been at work."""
-    turn = lane.turn
-    if turn is None or lane.waiting:
-        return turn.spent if turn else 0
-    return turn.spent + max(0, now - turn.since)
 
 
 # After
@@ -307,7 +341,7 @@ def _outcome(
         case Answered():
             return [
                 *provider_answers(lane, turn, now),
-                *answered(lane, turn, result, policy, slices),
+                *answered(lane, turn, result, policy, now, slices),
             ]
         case ModelFailed():
             return model_failed(lane, turn, result, policy, now)
@@ -333,7 +367,7 @@ def is_stale(turn: Turn, result: FeedbackCollected | CompletionChecked) -> bool:
 
 
 def answered(
-    lane: Lane, turn: Turn, result: Answered, policy: Policy, slices: Slices
+    lane: Lane, turn: Turn, result: Answered, policy: Policy, now: int, slices: Slices
 ) -> Iterator[AnyRecord]:
     assert turn.model is not None
     model = turn.model
@@ -353,7 +387,9 @@ def answered(
         streamed=result.streamed,
         misfit=result.misfit,
     )
-    yield usage(lane, model, result)
+    yield (used := usage(lane, model, result))
+    if lane.holds:
+        yield from settled(lane, model.call_id, used_by(used), now, step=True)
     for wanted in result.wanted:
         repeats = lane.unknown.get(wanted.digest, "")
         for digest in wanted.formerly:
@@ -382,7 +418,7 @@ def answered(
             yield r.ToolCompleted(call_id=wanted.call_id, attempt=0, value='"accepted"')
 
 
-def usage(lane: Lane, model: ModelCall, result: Answered) -> AnyRecord:
+def usage(lane: Lane, model: ModelCall, result: Answered) -> r.UsageRecorded:
     used, price = result.usage, result.price
     return r.UsageRecorded(
         call_id=model.call_id,
@@ -409,6 +445,7 @@ def model_failed(
     if result.prompt:
         yield from prompt_rendered(lane, model, result.prompt)
     yield from result.deltas
+    yield from attempt_ended(lane, model, result.cut_off, now)
     if result.kind in ("transient", "blocked"):
         yield tried_again(lane, model, result, policy, now)
         return
@@ -424,6 +461,17 @@ def model_failed(
         error=result.error,
         structural=result.kind == "structural",
     )
+
+
+def attempt_ended(
+    lane: Lane, model: ModelCall, cut_off: r.UsageRecorded | None, now: int
+) -> Iterator[AnyRecord]:
+    """Settle an attempt that has no answer: by an estimate where some of one was heard."""
+    if cut_off:
+        yield cut_off
+    if lane.holds:
+        used = used_by(cut_off) if cut_off else NO_USAGE
+        yield from settled(lane, model.call_id, used, now)
 
 
 def tried_again(
@@ -695,6 +743,7 @@ def stopped(
         yield from undo_starts(turn, action)
         return
     if turn.model:
+        yield from attempt_ended(lane, turn.model, result.cut_off, now)
         yield from answer_stops(turn.model, kept=isinstance(action, CancelTurn))
     for call in turn.calls.values():
         end = ended.get(call.call_id)
@@ -706,6 +755,8 @@ def stopped(
             yield call_stopped(call, end if isinstance(end, Interrupted) else None)
             # It may have gone on for a while after the turn's requests were closed.
             yield from close_opened(lane, call.call_id)
+    if result.cut_off:
+        turn = replace(turn, usage=turn.usage + used_by(result.cut_off))
     yield from turn_ends(turn, action)
 
 

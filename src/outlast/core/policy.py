@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from outlast.core.amount import BudgetTerms
+
 OnBusy = Literal["queue", "join", "interrupt"]
 OnPartial = Literal["continue", "restart"]
 OnExpiry = Literal["deny", "fail"]
@@ -57,7 +59,8 @@ class Policy(Struct, frozen=True, gc=False):
     model goes on in the conversation, or, by `resume`, from the lane's last milestone. A view that
     nears `most_tokens`, or has a result of more than `longest_result` bytes, is made shorter; where
     it `summarizes`, the model is asked to sum up what is left out.
-    `tools` has every name by which the code knows a tool; None says nothing of them.
+    `tools` has every name by which the code knows a tool; None says nothing of them. Each
+    turn has the `turn_budget`, and a session that says nothing else the `session_budget`.
     """
 
     on_busy: OnBusy = "queue"
@@ -80,6 +83,8 @@ class Policy(Struct, frozen=True, gc=False):
     most_tokens: int = UNBOUNDED
     longest_result: int = UNBOUNDED
     summarizes: bool = False
+    turn_budget: BudgetTerms | None = None
+    session_budget: BudgetTerms | None = None
 
     def tool(self, name: str) -> ToolPolicy:
         """Return the tool's policy; a tool that is gone from the code is treated with care."""

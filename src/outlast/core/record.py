@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, Self
 
 from msgspec import Struct
 
+from outlast.core.amount import NOTHING, Amounts, BudgetHold, BudgetKey, BudgetTerms, OnBudgetEnd
 from outlast.core.message import Content, Part
 
 FORMAT = 1
@@ -99,7 +100,7 @@ class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
     """The session that started this one and waits for its result; `depth` counts those above.
 
     `requesters` are whom the turn that started it acts for, and `payer` is for whom its model
-    calls are counted.
+    calls are counted. `has_share`: this session has a share of that one's budget to return.
     """
 
     session_id: str
@@ -108,6 +109,7 @@ class Parent(Struct, frozen=True, gc=False, omit_defaults=True):
     depth: int = 1
     requesters: tuple[str, ...] = ()
     payer: str = ""
+    has_share: bool = False
 
 
 class QueuePlace(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -136,7 +138,8 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     Its starter chose `tags` to find it by; they are in the order of their names. It begins at
     `starts_at`, and its turns stand in a queue at their `place`. A run may try again what
     `retry_of` came to. `seed` is the first run of such a row: what a body derives by chance is
-    derived from it.
+    derived from it. `budget` is what it may use with all that it starts: what its starter
+    said, or its share of its parent's.
     """
 
     agent: str
@@ -154,6 +157,7 @@ class SessionStarted(Record, frozen=True, kw_only=True, tag="session.started"):
     retry_of: str = ""
     seed: str = ""
     place: QueuePlace | None = None
+    budget: BudgetTerms | None = None
 
 
 class SessionWaiting(Record, frozen=True, kw_only=True, tag="session.waiting"):
@@ -214,6 +218,7 @@ class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
     """The agent has answered: with the text of `call_id`, or by the tool call `output`.
 
     `usage` is that of the turn's own model calls, `below` that of the children it waited for.
+    `exhausted` names the budget at whose end it was asked for what it had.
     """
 
     turn: str
@@ -221,6 +226,7 @@ class TurnCompleted(Record, frozen=True, kw_only=True, tag="turn.completed"):
     output: str = ""
     usage: UsageSum = NO_USAGE
     below: UsageSum = NO_USAGE
+    exhausted: str = ""
 
 
 class TurnFailed(Record, frozen=True, kw_only=True, tag="turn.failed"):
@@ -492,7 +498,8 @@ class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
 
     `prices` is the price data by which it was computed, and its version: that is done once, here.
     Where no price was known it is empty, and the call counts as unpriced. With a `remote` these
-    are all calls of that agent's session behind another server, as that server tells.
+    are all calls of that agent's session behind another server, as that server tells. `estimated`:
+    the call was cut off, and nobody has told what it used; this is about what was asked and heard.
     """
 
     call_id: str
@@ -509,6 +516,60 @@ class UsageRecorded(Record, frozen=True, kw_only=True, tag="usage.recorded"):
     remote: str = ""
     model_calls: int = 1
     unpriced_calls: int = 0
+    estimated: bool = False
+
+
+# Budgets
+
+
+class BudgetCharged(Record, frozen=True, kw_only=True, tag="budget.charged"):
+    """What a call has reserved, given back or spent, in the turn's budget and in `budgets`.
+
+    A model call reserves before it is made: then `hold` is what it has. It gives that back with
+    what it has used, and a child with what it has used in all, which `call_id` names by its
+    request. `active` is the turn's active time in milliseconds that is counted by now.
+    """
+
+    internal: ClassVar[bool] = True
+
+    call_id: str
+    budgets: tuple[BudgetKey, ...] = ()
+    reserved: Amounts = NOTHING
+    spent: Amounts = NOTHING
+    active: int = 0
+    hold: BudgetHold | None = None
+
+
+class BudgetWarned(Record, frozen=True, kw_only=True, tag="budget.warned"):
+    """Four fifths of a budget are spent, of what is limited the one named in `what`."""
+
+    budget: BudgetKey
+    what: str
+    limit: int
+    used: int
+
+
+class BudgetExhausted(Record, frozen=True, kw_only=True, tag="budget.exhausted"):
+    """What is left of a budget is too little to go on with, of what is limited that in `what`.
+
+    With `on_end="hand_back"` the turn's step of that number is its last.
+    """
+
+    turn: str
+    budget: BudgetKey
+    what: str
+    limit: int
+    used: int
+    on_end: OnBudgetEnd
+    step: int = 0
+
+
+class BudgetExtended(Record, frozen=True, kw_only=True, tag="budget.extended"):
+    """A human allows so much more, here or in a child."""
+
+    budget: BudgetKey
+    by: Amounts
+    principal: str = ""
 
 
 class PromptSection(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -968,14 +1029,16 @@ class UndoEnded(Record, frozen=True, kw_only=True, tag="undo.ended"):
 
 
 class RequestOpened(Record, frozen=True, kw_only=True, tag="request.opened"):
-    """A human is asked. `kind`: approval, question, interrupted; `name` is a tool's own wait.
+    """A human is asked. `kind`: approval, question, interrupted or budget.
 
-    `on_expiry` says what becomes of it then: the call is denied, or the turn fails.
+    `name` is a tool's own wait. `on_expiry` says what becomes of it then: the call is denied, or
+    the turn fails.
     Where a child asks, `path` leads to it through the sessions between, `agent` is its own, and
     `origin` is the request of the first of them. A `restricted` one is not everybody's to
     answer; then `requesters` are whom the call is made for. `expires_above`: it is answered above,
     too, so that its time is up is told from there. `subagent`: the child is remote, and this is the
-    request by which it is waited for here.
+    request by which it is waited for here. `budget` is one at its end, and `extends_by` what a
+    yes adds to it.
     """
 
     request_id: str
@@ -997,6 +1060,8 @@ class RequestOpened(Record, frozen=True, kw_only=True, tag="request.opened"):
     requesters: tuple[str, ...] = ()
     expires_above: bool = False
     subagent: str = ""
+    budget: BudgetKey | None = None
+    extends_by: Amounts = NOTHING
 
 
 class RequestResolved(Record, frozen=True, kw_only=True, tag="request.resolved"):
@@ -1306,6 +1371,10 @@ AnyRecord = (
     | MessageAborted
     | ReasoningCompleted
     | UsageRecorded
+    | BudgetCharged
+    | BudgetWarned
+    | BudgetExhausted
+    | BudgetExtended
     | PromptRendered
     | FeedbackGiven
     | FeedbackSkipped

@@ -8,19 +8,22 @@ the records.
 from collections.abc import Collection, Iterator
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from outlast.core import record as r
-from outlast.core.action import AskHuman, RefuseReply
+from outlast.core.action import AskForBudget, AskHuman, RefuseReply
+from outlast.core.budget import in_words, more_in_words, share_settled
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import args_digest, request_name
 from outlast.core.record import NO_USAGE, AnyRecord, Failure, IdempotencyKey, Option, UsageSum
-from outlast.core.result import Asked, ChildEnd
+from outlast.core.result import Asked, ChildEnd, ShareReturned
 from outlast.core.slice import grant
 from outlast.core.usage import payer
 
+MORE = (Option("extend", "Allow more"), Option("stop", "End the turn"))
 APPROVAL = (Option("approve", "Approve"), Option("deny", "Deny"))
+BUDGET_REFUSED = Failure("BUDGET_EXHAUSTED", "a human did not allow more of the budget")
 NOBODY_ANSWERED = Failure("REQUEST_EXPIRED", "nobody answered in time")
 AFTER_INTERRUPTION = (
     Option("done", "It was done: my text is its result"),
@@ -84,6 +87,39 @@ def prompt(call: OpenCall, kind: str) -> str:
     if call.repeats:
         return f"{call.tool} may have happened already, as {call.repeats}. Run it again?"
     return f"May {call.tool} run?"
+
+
+def ask_for_budget(lane: Lane, action: AskForBudget) -> r.RequestOpened:
+    """Ask for more of a budget: once, however often it has ended before."""
+    ended, turn = action.ended, lane.turn
+    allowed = turn.extended if turn and ended.budget.scope == "turn" else lane.extended
+    name = f"budget:{ended.budget.scope}:{action.turn}:{action.step}:{sum(astuple(allowed))}"
+    return r.RequestOpened(
+        request_id=request_name(lane.session, action.turn, name),
+        kind="budget",
+        prompt=f"{in_words(ended)}. Allow {more_in_words(action.by)} more?",
+        options=MORE,
+        budget=ended.budget,
+        extends_by=action.by,
+    )
+
+
+def budget_answered(lane: Lane, request: OpenRequest, reply: ArrivedReply) -> Iterator[AnyRecord]:
+    """Allow more, or let the turn fail."""
+    assert lane.turn is not None
+    assert request.budget is not None
+    yield r.RequestResolved(
+        request_id=reply.request_id,
+        option=reply.option,
+        text=reply.text,
+        principal=reply.principal,
+    )
+    if reply.option == "extend":
+        by, principal = request.extends_by, reply.principal
+        yield r.BudgetExtended(budget=request.budget, by=by, principal=principal)
+    else:
+        yield r.LaneBlocked(error=BUDGET_REFUSED)
+    yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="answered", turn=lane.turn.id)
 
 
 # Closing
@@ -189,6 +225,9 @@ def take(
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
     if request is None or lane.turn is None:
         yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
+        return
+    if request.kind == "budget" and not request.origin:
+        yield from budget_answered(lane, request, reply)
         return
     call = lane.turn.calls[request.call_id]
     if request.kind == "callback":
@@ -388,7 +427,15 @@ def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
 
 
 def pass_on(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:
-    """Show a child's request here, or close it; or expire a request by the parent's word."""
+    """Show a child's request here, or close it; or expire a request by the parent's word.
+
+    A child that has ended returns its share of a budget, also where nobody waits for it any more.
+    """
+    if relay.how == "settled":
+        came = msgspec.json.decode(relay.asked, type=ShareReturned)
+        yield from share_settled(lane, relay.request_id, came.spent, came.extended)
+        yield r.DeliverySettled(delivery_id=relay.delivery_id, outcome="answered")
+        return
     shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
     yield from shown
     yield r.DeliverySettled(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast.core.amount import NOTHING as NO_AMOUNTS
+from outlast.core.amount import Amounts
 from outlast.core.message import Content, Part
 from outlast.core.record import (
     NO_USAGE,
@@ -22,6 +24,7 @@ from outlast.core.record import (
     RequestOpened,
     SessionRekeyed,
     ToolEmitted,
+    UsageRecorded,
     UsageSum,
 )
 from outlast.core.slice import STATE_RECORDS, Slices, StateRecord, change
@@ -97,7 +100,8 @@ class ModelFailed(Struct, frozen=True, gc=False):
     """The model call failed. `kind`: transient, blocked, recoverable or structural.
 
     `is_away`: the lane waits in the provider's line, and is not tried again soon; a call that is
-    not even `is_asked` was not made, because the provider fails those of others.
+    not even `is_asked` was not made, because the provider fails those of others. `heard` counts
+    the bytes of an answer that are not in the log, and `cut_off` is about what was used for it.
     """
 
     error: Failure
@@ -107,6 +111,8 @@ class ModelFailed(Struct, frozen=True, gc=False):
     deltas: tuple[MessageDelta | ReasoningDelta, ...] = ()
     is_asked: bool = True
     is_away: bool = False
+    heard: int = 0
+    cut_off: UsageRecorded | None = None
     prompt: tuple[PromptSection, ...] = ()
 
 
@@ -215,6 +221,13 @@ class ChildEnd(Struct, frozen=True, gc=False, omit_defaults=True):
     value: str = ""
     error: Failure | None = None
     usage: UsageSum = NO_USAGE
+
+
+class ShareReturned(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a child has spent of its share of a budget, and what humans have allowed beyond it."""
+
+    spent: Amounts = NO_AMOUNTS
+    extended: Amounts = NO_AMOUNTS
 
 
 class RemoteView(Struct, frozen=True, gc=False):
@@ -371,9 +384,13 @@ ToolEnd = Returned | Raised | Interrupted | ToolWaits | Mismatched | Restarted |
 
 
 class TurnStopped(Struct, frozen=True, gc=False):
-    """All work of the turn has been stopped; these calls came to an end by themselves."""
+    """All work of the turn has been stopped; these calls came to an end by themselves.
+
+    `cut_off` is about what a model call has used that was under way.
+    """
 
     ends: tuple[ToolEnd, ...] = ()
+    cut_off: UsageRecorded | None = None
 
 
 Result = (

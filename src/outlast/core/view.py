@@ -10,7 +10,7 @@ view, and what has been left out is still in the log, and in what people read of
 goes back is read from the log anew: what a compaction has left out since is seen again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -155,6 +155,10 @@ class View:
     def has_queued(self, delivery_id: str) -> bool:
         """Whether a message was seen that is not taken up yet."""
         return delivery_id in self._inbox
+
+    def waiting(self, delivery_ids: Iterable[str]) -> Iterator[Content]:
+        """Return what was said in messages that are not taken up yet."""
+        return (self._inbox[name] for name in delivery_ids if name in self._inbox)
 
     def render_for(self, model: str) -> None:
         """Drop the form that the client of another model has given to the messages."""

@@ -107,9 +107,11 @@ class DeltaStream:
 
     def complete(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Return the result with what the log does not have yet of its text, and no more."""
-        if not self._first_offset:
-            return result
         left = tuple(self._coalescer.pending)
+        if not self._first_offset:
+            if isinstance(result, ModelFailed):
+                return replace(result, heard=sum(len(delta.text) for delta in left))
+            return result
         if isinstance(result, ModelFailed):
             return replace(result, deltas=left)
         streamed = self._streamed | parts_of(left)

@@ -21,12 +21,17 @@ from outlast.store import Admission, EffectClaim
 
 HOLDS = frozenset({r.ToolStarted, r.ToolCompleted, r.ToolFailed, r.ToolInterrupted})
 """The records that take, fill or give up a hold on an idempotency key."""
+CHARGES = frozenset({r.BudgetCharged, r.BudgetExtended})
+"""The records that change budgets."""
 
 
 class CommitDraft:
-    """The parts of a commit. The lists are the fields of the same names in `Commit`."""
+    """The parts of a commit. The lists are the fields of the same names in `Commit`.
 
-    __slots__ = ("body", "effects", "frees", "records", "sends")
+    `budgets` are the records from which those are made.
+    """
+
+    __slots__ = ("body", "budgets", "effects", "frees", "records", "sends")
 
     def __init__(self) -> None:
         self.records: list[AnyRecord] = []
@@ -34,6 +39,7 @@ class CommitDraft:
         self.effects: list[EffectClaim] = []
         self.frees: list[str] = []
         self.sends: list[Admission] = []
+        self.budgets: list[AnyRecord] = []
 
     def add(self, records: Sequence[AnyRecord]) -> None:
         """Add records. Raises NotEncodable, having added none, if one cannot be stored."""

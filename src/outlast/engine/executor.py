@@ -6,7 +6,7 @@ it runs. Agents' executor is in `agents/runtime/executor.py`, the journal in `ca
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
+from outlast.core.budget import CallEstimate
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy
@@ -28,6 +29,7 @@ from outlast.core.record import (
 )
 from outlast.core.result import (
     Answered,
+    CallPrice,
     ChildContact,
     Compacted,
     CompletionChecked,
@@ -185,6 +187,19 @@ class Executor(Protocol):
 
     def model_of(self, lane: Lane) -> LaneModel:
         """Return which of the agent's models a lane asks next, by the code of today."""
+        ...
+
+    async def estimate(
+        self, lane: Lane, slices: Slices, view: View, joins: Sequence[str]
+    ) -> CallEstimate:
+        """Return what the next call of that model may use, and cost.
+
+        `joins` are the messages that it takes up.
+        """
+        ...
+
+    def price(self, lane: Lane, input_tokens: int, output_tokens: int) -> CallPrice | None:
+        """Return what so many tokens of that model cost, as far as is known here."""
         ...
 
     def model_timeouts(self, lane: Lane) -> CallTimeouts:

@@ -9,7 +9,7 @@ one runs is looked at at once; what has to be had before one may begin is in `st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -41,16 +41,25 @@ from outlast.core.action import (
     TakeRelay,
     TakeReply,
 )
+from outlast.core.amount import BudgetHold, BudgetTerms
+from outlast.core.budget import calls_cut_off, cut_off, summary_cut_off
 from outlast.core.compaction import TURN_UNKNOWN, pinned_calls, refused, rewound
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
-from outlast.core.lane import UNSTORABLE, OpenCall, OpenRequest
+from outlast.core.lane import RUNNING, UNSTORABLE, Lane, OpenCall, OpenRequest
 from outlast.core.message import storable
 from outlast.core.outcome import is_tried_soon, opening, outcome
-from outlast.core.record import AnyRecord, Failure, MessageDelta, ReasoningDelta
+from outlast.core.record import (
+    AnyRecord,
+    Failure,
+    MessageDelta,
+    ReasoningDelta,
+    UsageRecorded,
+)
 from outlast.core.request import allowed_call
 from outlast.core.result import (
     Answered,
+    CallPrice,
     ChildContact,
     ChildEnd,
     Compacted,
@@ -79,6 +88,7 @@ from outlast.core.state_change import (
     put_change_first,
 )
 from outlast.core.visible import visible_line
+from outlast.engine.budget_gate import BudgetDirectory, BudgetGate
 from outlast.engine.call_journal import LaneJournal
 from outlast.engine.call_tasks import CallTasks, CallTimeouts, RunningCall
 from outlast.engine.coalesce import DeltaStream
@@ -143,6 +153,7 @@ class LaneRunner:
         settings: WorkerSettings,
         until_confirmed: Callable[[], Awaitable[None] | None],
         breakers: ProviderBreakers,
+        directory: BudgetDirectory,
         session_bytes: int = 0,
     ) -> None:
         self.lane = lane
@@ -154,6 +165,11 @@ class LaneRunner:
         self._until_confirmed = until_confirmed
         self._breakers = breakers
         self._gate = StartGate(lane, executor, store, clock, breakers, session_bytes)
+        self._directory = directory
+        self._budgets = BudgetGate(lane, executor, store, clock, directory)
+        policy = executor.policy
+        self._has_budget = bool(policy.turn_budget or policy.session_budget)
+        lane.agent_budget = policy.session_budget
         self._tasks = CallTasks(
             clock, seconds(settings.stop_grace), lane.folds.wakeup, self._timed_out
         )
@@ -167,7 +183,7 @@ class LaneRunner:
         try:
             while True:
                 try:
-                    self.lane.take_over()
+                    self.lane.take_over(self._cut_off)
                     return await self._run()
                 except LaneStale:
                     await self._abandon()
@@ -249,6 +265,13 @@ class LaneRunner:
                     if allowed is not None and allowed is not action:  # it may rest instead
                         state = self.lane.folds.state
                         allowed = put_change_first(state, allowed) if state.changes else allowed
+                    if allowed is not None and (
+                        self._has_budget or self._directory.newest or self.lane.folds.state.budget
+                    ):
+                        asked, allowed = allowed, await self._budgets.let_in(allowed)
+                        state = self.lane.folds.state
+                        if allowed is not None and allowed is not asked and state.changes:
+                            allowed = put_change_first(state, allowed)
             # What came while the gate was asked may call for something else.
             if allowed is not None and arrivals == self.lane.folds.arrivals:
                 return allowed
@@ -286,16 +309,23 @@ class LaneRunner:
         if isinstance(action, MissTools):
             facts = {"calls": action.calls}
             log.warning("calls wait for a worker whose code has their tools", extra=facts)
-        if isinstance(action, CallModel) and action.restarts:
-            action = await self._with_restart(action)
-            if arrivals != lane.folds.arrivals:
-                return False
+        hold: BudgetHold | None = None
+        if isinstance(action, CallModel):
+            hold = action.hold
+            if action.restarts:
+                action = await self._with_restart(action)
+                if arrivals != lane.folds.arrivals:
+                    return False
+        elif isinstance(action, CompactContext):
+            hold = action.hold
         # The time that a human has to answer counts from here; else this is only a date.
         now = lane.latest() if isinstance(action, AskHuman) else lane.date()
         records = opening(lane.folds.state, action, now)
         if self._settings.deployment:
             records = with_deployment(records, self._settings.deployment)
         if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
+            return await self._try_to_open(records, arrivals)
+        if hold and hold.budgets:
             return await self._try_to_open(records, arrivals)
         if isinstance(action, ChangeState):
             return await self._change_state(action.change, arrivals)
@@ -345,6 +375,7 @@ class LaneRunner:
         await self._tasks.drop(COMPACTION)
         results = self._tasks.results
         results[:] = [each for each in results if not isinstance(each, Compacted | SummaryLost)]
+        self.lane.write([*summary_cut_off(self.lane.folds.state, self._price)])
 
     async def _change_state(self, change: r.StateChangeRequested, arrivals: int) -> bool:
         """Change the session's state as was asked for, or record why that cannot be."""
@@ -378,6 +409,8 @@ class LaneRunner:
         for result in results:
             if isinstance(result, Answered | ModelFailed):
                 result = await self._told_of(result)
+                if isinstance(result, ModelFailed):
+                    result = self._with_cut_off(result)
             if isinstance(result, Compacted | SummaryLost):
                 assert self._compacting is not None  # feedback may have become due meanwhile
                 action = self._compacting
@@ -385,6 +418,9 @@ class LaneRunner:
                 if not (other := await self._attempt(action, result, now)):
                     continue
                 result = other
+            share = None
+            if isinstance(result, ToolWaits) and result.children:
+                share = await self._share(result)
             if isinstance(result, TurnStopped):
                 result = await self._without_contended(action, result, now)
             try:
@@ -394,7 +430,7 @@ class LaneRunner:
                 self.lane.write(self._outcome(action, result, now))
             if isinstance(result, ToolWaits):
                 for child in result.children:
-                    self.lane.start(child)
+                    self.lane.start(child, *(share or ()))
 
     async def _told_of(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Let the provider's breaker know, and the result have what that knows."""
@@ -423,7 +459,8 @@ class LaneRunner:
         """
         if isinstance(result, TurnStopped):
             ends = (self._without_unstorable(action, end, now) for end in result.ends)
-            return TurnStopped(tuple(end for end in ends if isinstance(end, TOOL_ENDS)))
+            kept = tuple(end for end in ends if isinstance(end, TOOL_ENDS))
+            return TurnStopped(kept, result.cut_off)
         if not isinstance(result, Returned | ToolWaits):
             return result
         try:
@@ -449,7 +486,7 @@ class LaneRunner:
                 left.append(end)
             elif other := await self._attempt(action, end, now):
                 left.append(other)
-        return TurnStopped(tuple(left))
+        return TurnStopped(tuple(left), stopped.cut_off)
 
     def _outcome(self, action: AnyAction, result: Result, now: int) -> list[AnyRecord]:
         folds = self.lane.folds
@@ -525,7 +562,8 @@ class LaneRunner:
                         extra={"turn": action.turn, "code": action.error.code},
                     )
                 ends = await self._tasks.stop()
-                return [TurnStopped(tuple(end for end in ends if isinstance(end, TOOL_ENDS)))]
+                kept = tuple(end for end in ends if isinstance(end, TOOL_ENDS))
+                return [TurnStopped(kept, self._stopped_call())]
         return await self._next_results(action.until)  # type: ignore[union-attr]
 
     async def _commit_started(self, until: int) -> None:
@@ -564,6 +602,36 @@ class LaneRunner:
         if call_id in lane.turn.requests:  # of a remote child, whose server was contacted
             return ChildContact(request_id=call_id)
         return self._executor.timed_out(lane)
+
+    # Calls that were cut off
+
+    def _price(self, input_tokens: int, output_tokens: int) -> CallPrice | None:
+        return self._executor.price(self.lane.folds.state, input_tokens, output_tokens)
+
+    def _cut_off(self, lane: Lane) -> Iterator[AnyRecord]:
+        return calls_cut_off(lane, self._price)
+
+    def _with_cut_off(self, failed: ModelFailed) -> ModelFailed:
+        """Estimate what an attempt has used that failed after some of its answer was heard."""
+        lane = self.lane.folds.state
+        model = lane.turn.model if lane.turn else None
+        heard = failed.heard + sum(len(delta.text) for delta in failed.deltas)
+        if model is None or not (heard := heard + model.heard):
+            return failed
+        return replace(failed, cut_off=cut_off(lane, model.call_id, heard, self._price))
+
+    def _stopped_call(self) -> UsageRecorded | None:
+        """Estimate what a model call has used that was stopped."""
+        lane = self.lane.folds.state
+        model = lane.turn.model if lane.turn else None
+        if model is None or model.status != RUNNING:
+            return None
+        return cut_off(lane, model.call_id, model.heard, self._price)
+
+    async def _share(self, waits: ToolWaits) -> tuple[BudgetTerms, BudgetHold] | None:
+        if not (self._has_budget or self._directory.newest or self.lane.folds.state.budget):
+            return None
+        return await self._budgets.share(waits)
 
     # Calls
 
@@ -740,7 +808,7 @@ class LaneRunner:
         action = decide(self.lane.folds.state, self._policy, self.lane.earliest())
         await self._record(action, results)
         await self._abandon()
-        await self.lane.hand_back()
+        await self.lane.hand_back(self._cut_off)
 
     async def _abandon(self) -> None:
         self._gate.leave_slots()
@@ -776,7 +844,7 @@ def can_be_refused(action: RunTools | ExpireRequest | TakeRelay) -> bool:
     """Say whether another call's key, or an answer just in time, can stand against an action."""
     match action:
         case RunTools():
-            return takes_key(action)
+            return takes_key(action) or bool(action.spends and action.budgets)
         case TakeRelay():
             return action.relay.how == "expired"  # the parent says that its time is up
     return True

@@ -16,17 +16,25 @@ from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.action import Park
+from outlast.core.amount import BudgetChange, BudgetHold, BudgetKey, BudgetTerms
+from outlast.core.budget import (
+    active_time,
+    changes_of,
+    reserves,
+    session_terms,
+    with_terms,
+)
 from outlast.core.event import type_of
 from outlast.core.index import index, makes_progress, status_of
 from outlast.core.lane import CONTENDED, PROVIDER, RUNNING, UNDONE, Lane, Turn
 from outlast.core.limit import Bound, freed_by
 from outlast.core.name import is_tool_call, place_names
-from outlast.core.outcome import active_time, opening
+from outlast.core.outcome import opening
 from outlast.core.record import AnyRecord
 from outlast.core.result import ChildEnd, NewChild
 from outlast.core.slice import Slices
 from outlast.core.usage import usage_of
-from outlast.engine.commit_draft import HOLDS, CommitDraft, effect_of
+from outlast.engine.commit_draft import CHARGES, HOLDS, CommitDraft, effect_of
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.lane_folds import LaneFolds, LaneLost, LaneStale, changes_slices, insist
 from outlast.engine.pin import NO_PINS, PinRule
@@ -44,7 +52,7 @@ from outlast.store import (
     Transaction,
 )
 
-NOTED = HOLDS | TOLD_TO_OTHERS
+NOTED = HOLDS | TOLD_TO_OTHERS | CHARGES
 """The records that change something besides the log."""
 
 
@@ -91,6 +99,8 @@ class OwnedLane:
         self._clock = clock
         self._counters = counters
         self._step_began = 0
+        self.agent_budget: BudgetTerms | None = None
+        """What a session of the agent may use that says nothing itself; the runner says it."""
 
     @cached_property
     def _messages(self) -> SessionMessages:
@@ -140,8 +150,11 @@ class OwnedLane:
         async with self.lock:
             await self.folds.catch_up(self._draft.records)
 
-    def take_over(self) -> None:
-        """Record a takeover if the previous owner left a turn open."""
+    def take_over(self, cut_off: Callable[[Lane], Iterable[AnyRecord]]) -> None:
+        """Record a takeover if the previous owner left a turn open.
+
+        `cut_off` makes the records of the model calls that this cuts off.
+        """
         state = self.folds.state
         turn = state.turn
         if turn is None or (state.waiting and not is_asking(turn) and not turn.handed_back):
@@ -155,7 +168,7 @@ class OwnedLane:
             evidence="handed_back" if turn.handed_back else self._evidence,
             deployment=self._pins.deployment,
         )
-        self.write([taken])
+        self.write([*cut_off(state), taken])
 
     # Writing
 
@@ -179,14 +192,23 @@ class OwnedLane:
             draft.frees += freed_by(record, self._permits)
         if kind in TOLD_TO_OTHERS:
             draft.sends += self._messages.about(record, state)
+        if kind in CHARGES:
+            draft.budgets.append(record)
 
-    def start(self, child: NewChild) -> None:
-        """Start a child with the next flush; the call that waits for it has just been written."""
+    def start(
+        self, child: NewChild, share: BudgetTerms | None = None, hold: BudgetHold | None = None
+    ) -> None:
+        """Start a child with the next flush; the call that waits for it has just been written.
+
+        Its `share` of the budgets is held here until it has ended.
+        """
         state = self.folds.state
         assert state.turn is not None
         awaited = state.turn.requests.values()
         request_id = next(q.request_id for q in awaited if q.child == child.session_id)
-        self._draft.sends.append(self._messages.start(state, child, request_id))
+        if hold:
+            self.write([reserves(state, request_id, hold, self.date())])
+        self._draft.sends.append(self._messages.start(state, child, request_id, share))
 
     def report(self, end: ChildEnd) -> None:
         """Tell the parent, with the next flush, what this session came to."""
@@ -298,7 +320,7 @@ class OwnedLane:
         async with self.lock:
             if self.folds.head != decided_at:
                 return False  # folded in with a commit that was under way: decide anew
-            awaits_permit = park.keeps_permits
+            awaits_permit, awaited = park.keeps_permits, park.budgets
             parting = CommitDraft()
             parting.add(opening(self.folds.state, park, self.date()))
             # A lane that rests has no call that could use a permit; only one that waits for a
@@ -307,7 +329,9 @@ class OwnedLane:
             if PROVIDER in park.wait and self.folds.state.turn:
                 # In a queue it does not stand in the way of turns whose models answer.
                 parting.frees += place_names(self.folds.state.turn.id) & self._permits
-            return await self._release(parting, park.until or None, awaits_permit=awaits_permit)
+            return await self._release(
+                parting, park.until or None, awaits_permit=awaits_permit, awaits_budgets=awaited
+            )
 
     def _abandoned_permits(self) -> set[str]:
         """Return tool calls with permits whose answer was lost before it was committed.
@@ -318,7 +342,7 @@ class OwnedLane:
         calls = turn.calls if turn else {}
         return {name for name in self._permits if is_tool_call(name) and name not in calls}
 
-    async def hand_back(self) -> None:
+    async def hand_back(self, cut_off: Callable[[Lane], Iterable[AnyRecord]]) -> None:
         """Give the lane back as it is, for another worker to go on with at once."""
         now, state = self.date(), self.folds.state
         parting = CommitDraft()
@@ -331,13 +355,20 @@ class OwnedLane:
                 graceful=True,
                 evidence="handed_back",
             )
-            parting.add([handed_back])
+            settled = [*cut_off(state)]
+            parting.add([*settled, handed_back])
+            parting.budgets += [each for each in settled if type(each) in CHARGES]
         async with self.lock:
             while not await self._release(parting, self.earliest()):
                 pass
 
     async def _release(
-        self, parting: CommitDraft, ready_at: int | None, *, awaits_permit: bool = False
+        self,
+        parting: CommitDraft,
+        ready_at: int | None,
+        *,
+        awaits_permit: bool = False,
+        awaits_budgets: tuple[tuple[BudgetKey, int], ...] = (),
     ) -> bool:
         """Commit what was written and give the lane back. The caller holds the lane's lock."""
         written, self._draft = self._draft, CommitDraft()
@@ -347,6 +378,8 @@ class OwnedLane:
         commit = self._prepare(
             written.then(parting), ready_at=ready_at, release=True, awaits_permit=awaits_permit
         )
+        if awaits_budgets:
+            commit = replace(commit, awaits_budgets=awaits_budgets)
         result = await self._commit(commit)
         if isinstance(result, Committed):
             return True
@@ -445,12 +478,19 @@ class OwnedLane:
             deaths=self._deaths_after(records) if self.deaths else None,
             used=usage_of(records),
             pin=self._pin_after(state) if self._pins.deployment or self._pin.deployment else None,
+            budgets=self._budget_changes(draft) if draft.budgets else (),
+            asks_budgets=of_newest and bool(draft.budgets),
         )
 
     def _pin_after(self, state: Lane) -> Pin | None:
         """Return what the lane is to be pinned to from a commit on; None if it is already."""
         wanted = self._pins.after(state)
         return None if wanted == self._pin else wanted
+
+    def _budget_changes(self, draft: CommitDraft) -> tuple[BudgetChange, ...]:
+        changes = changes_of(draft.budgets)
+        terms = session_terms(self.folds.state, self.agent_budget)
+        return with_terms(changes, terms) if terms else changes
 
     def _deaths_after(self, records: Sequence[AnyRecord]) -> int | None:
         """Return how many deaths still count once records are written; None for no change.

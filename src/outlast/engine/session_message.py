@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.core import record as r
+from outlast.core.amount import BudgetTerms
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import Lane, OpenRequest
 from outlast.core.name import MAIN
 from outlast.core.record import AnyRecord, Parent, QueuePlace
 from outlast.core.request import requesters
-from outlast.core.result import Asked, ChildEnd, NewChild
+from outlast.core.result import Asked, ChildEnd, NewChild, ShareReturned
 from outlast.core.usage import payer, usage_with_children
 from outlast.engine.pin import NO_PINS, PinRule
 from outlast.store import Admission
@@ -70,8 +71,13 @@ class SessionMessages:
 
     # To children
 
-    def start(self, lane: Lane, child: NewChild, request_id: str) -> Admission:
-        """Start a child: a task of the same owner, with what is left of the time."""
+    def start(
+        self, lane: Lane, child: NewChild, request_id: str, share: BudgetTerms | None
+    ) -> Admission:
+        """Start a child: a task of the same owner, with what is left of the time.
+
+        It has its share of this session's budgets.
+        """
         started = r.SessionStarted(
             agent=child.agent,
             mode="run" if child.input else "task",
@@ -82,9 +88,16 @@ class SessionMessages:
             deadline_at=lane.deadline,
             outbox=child.outbox,
             parent=Parent(
-                lane.session, lane.name, request_id, lane.depth + 1, requesters(lane), payer(lane)
+                lane.session,
+                lane.name,
+                request_id,
+                lane.depth + 1,
+                requesters(lane),
+                payer(lane),
+                has_share=share is not None,
             ),
             place=QueuePlace(queue=child.queue) if child.queue else None,
+            budget=share,
         )
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content, args=child.input)
@@ -150,7 +163,21 @@ class SessionMessages:
             request_id=lane.parent.request_id,
             args=_encode(replace(end, usage=usage_with_children(lane))).decode(),
         )
-        return (self._admission(lane.tenant, lane.parent.session_id, lane.parent.lane, reply),)
+        above, name = lane.parent.session_id, lane.parent.lane
+        told = self._admission(lane.tenant, above, name, reply)
+        if not lane.parent.has_share:
+            return (told,)
+        # Apart from the reply, which is refused where the parent has given this session up.
+        held = (hold.amounts for hold in lane.holds.values())
+        returned = ShareReturned(sum(held, lane.charged), lane.extended)
+        relayed = r.RequestRelayed(
+            delivery_id=self._clock.new_id("dlv"),
+            request_id=lane.parent.request_id,
+            child=lane.session,
+            asked=_encode(returned).decode(),
+            how="settled",
+        )
+        return (told, self._admission(lane.tenant, above, name, relayed))
 
     def _up(
         self, lane: Lane, request_id: str, asked: Asked | None = None, how: str = ""

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from outlast.clock import Clock
 from outlast.core.instant import date_of, seconds
 from outlast.engine.backlog import read_unfinished, sentence, unserved_sentence
+from outlast.engine.budget_gate import BudgetDirectory
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import HistoryChanged, LaneLost, insist
@@ -116,6 +117,7 @@ class Worker:
         self._lane_cache = LaneCache(settings.lane_cache)
         self._pins = PinRule(settings.deployment, settings.pin)
         self._breakers = ProviderBreakers(store, clock)
+        self.budgets = BudgetDirectory(store)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
@@ -145,6 +147,7 @@ class Worker:
             ),
             "orphan eraser": OrphanEraser(self._store),
             "stale permit reaper": StalePermitReaper(self._store),
+            "budget directory": self.budgets,
         }
         return [
             ServiceLoop(name, service, self._clock, spread=service.interval / 10)
@@ -181,6 +184,7 @@ class Worker:
             self.unserved = unserved
             log.warning("%s", unserved, extra={"worker": self.name, "agents": [*found.unserved]})
         await self._breakers.look_around(self._executors)
+        await insist(self._clock, self.budgets.run_once)
         if self.resumes:
             facts = {"worker": self.name, "unfinished": dict(found.sessions)}
             log.info("the worker %s", self.resumes, extra=facts)
@@ -407,6 +411,7 @@ class Worker:
                 self._settings,
                 self._confirmation,
                 self._breakers,
+                self.budgets,
                 self._session_bytes,
             )
             self._runners[claim.session_id][claim.lane] = runner

@@ -222,6 +222,7 @@ class Outcome(Struct, frozen=True):
     output: str | None = None
     error: Failure | None = None
     usage: TreeUsage = TreeUsage()
+    exhausted: str = ""
 
 
 TurnEnd = r.TurnCompleted | r.TurnFailed | r.TurnCancelled
@@ -257,7 +258,7 @@ async def completed(
     parts = whole_parts(answer, texts, before)
     text = "".join(part.text for part in parts if isinstance(part, Text))
     output, usage = output_args(parts, end.output), usage_of_turn(end)
-    return Outcome(end.turn, "completed", text, output, usage=usage)
+    return Outcome(end.turn, "completed", text, output, usage=usage, exhausted=end.exhausted)
 
 
 def usage_of_turn(end: TurnEnd) -> TreeUsage:

@@ -28,6 +28,7 @@ class CheckpointingStore:
         self.outbox = store.outbox
         self.document = store.document
         self.usage = store.usage
+        self.budget = store.budget
         self.clock = store.clock
         self.migrate = store.migrate
         self.close = store.close

@@ -27,6 +27,7 @@ from outlast.server.limit import RequestLimitMiddleware
 from outlast.server.openapi import describe, operation_id
 from outlast.server.route import (
     agent,
+    budget,
     bulk,
     callback,
     channel,
@@ -62,6 +63,7 @@ ROUTERS = (
     fleet.router,
     queue.router,
     usage.router,
+    budget.router,
     callback.router,
     channel.router,
     connection.router,

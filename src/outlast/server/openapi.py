@@ -20,6 +20,7 @@ TAGS = {
     "requests": "What humans are asked, and their answers.",
     "fleet": "Lanes, workers, providers and queues.",
     "usage": "What models were used for, and what that has cost.",
+    "budgets": "What the tenant, its principals and its sessions may use.",
     "callbacks": "Outside events that tools wait for.",
     "connections": "Where people come back to from signing in.",
     "health": "How the server is.",

@@ -583,6 +583,7 @@ class Session(Generic[Out]):
             output=output,
             error=outcome.error,
             usage=outcome.usage,
+            budget_exhausted=outcome.exhausted,
             turn=outcome.turn,
         )
 

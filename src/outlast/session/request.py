@@ -18,7 +18,7 @@ from outlast.store import RequestInfo
 UNREADABLE = "This request cannot be read."
 UNREADABLE_ARGS = "(The arguments are no JSON that can be read, and are shown as text.)"
 
-RequestKind = Literal["approval", "question", "interrupted"]
+RequestKind = Literal["approval", "question", "interrupted", "budget"]
 
 
 class Request(Struct, frozen=True, kw_only=True):

@@ -25,6 +25,8 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     ended, or idle where nothing has been said yet; refused and ignored are messages that no turn
     took, because the session was over. It is running where the time to wait was up before.
     `usage` is the turn's own, and its total with the children that it waited for.
+    `budget_exhausted` names the budget at whose end the turn handed back what it had; empty where
+    it ended by itself.
     `waiting_for` says what a session that is running or waiting waits for; None: it is at work.
     """
 
@@ -35,6 +37,7 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     usage: TreeUsage = TreeUsage()
     turn: str = ""
     waiting_for: WaitingFor | None = None
+    budget_exhausted: str = ""
 
     @property
     def is_waiting(self) -> bool:

@@ -11,6 +11,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from outlast.agents.budget import Budget, checked_budget
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core import record as r
@@ -72,6 +73,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
     sender: str = ""
     capabilities: Mapping[str, bool] | None = None
     deadline: datetime | timedelta | None = None
+    budget: Budget | None = None
     webhook: Webhook | None = None
     depth: int = 0
     tags: Mapping[str, str] | None = None
@@ -176,6 +178,7 @@ class SessionStarter:
             retry_of=new.retry_of,
             seed=new.seed,
             place=place,
+            budget=new.budget.terms if new.budget else None,
         )
 
     def _begin(self, delay: Span) -> int:
@@ -199,6 +202,7 @@ def check(new: NewSession) -> None:
         hint = ": a run is started with app.run" if new.mode == RUN else ""
         raise InvalidInput(f'mode is "conversation" or "task", not {new.mode!r}{hint}')
     check_dispatch(new.dispatch_id)
+    checked_budget("budget", new.budget)
     if new.retry_failed:
         check_retry_failed(new.dispatch_id)
     if type(new.depth) is not int or not 0 <= new.depth <= MOST_ABOVE:

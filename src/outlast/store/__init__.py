@@ -5,9 +5,9 @@ time own a lane, and never shows what it could still take back. Every method is
 atomic: it happens whole or not at all, and when it has returned, it has happened.
 `outlast.testing.StoreContract` holds any implementation to these sentences.
 
-The contract has seven topics, each a module with a protocol and the structs that go in and come
-out: `log`, `work`, `listing`, `limit`, `outbox`, `document`, `usage`. `contract.py` joins them to a
-`Store`; `outlast.stores` has the implementations.
+The contract has eight topics, each a module with a protocol and the structs that go in and come
+out: `log`, `work`, `listing`, `limit`, `outbox`, `document`, `usage`, `budget`. `contract.py`
+joins them to a `Store`; `outlast.stores` has the implementations.
 
 Instants are milliseconds since the epoch, by the store's clock; `clock.py` says which clock each
 date comes from. An arrival is an entry that was not written by a
@@ -19,6 +19,7 @@ from outlast.core.limit import Bound
 from outlast.core.record import Entry, NewOutboxCursor
 from outlast.core.usage import UsageChange, UsageRow
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
+from outlast.store.budget import BudgetInfo, BudgetStore, BudgetUse
 from outlast.store.clock import StoreClock
 from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
 from outlast.store.contract import Store
@@ -61,6 +62,9 @@ __all__ = [
     "Admission",
     "AdmissionReceipt",
     "Bound",
+    "BudgetInfo",
+    "BudgetStore",
+    "BudgetUse",
     "Claim",
     "ClosedRequest",
     "Commit",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from outlast.core.amount import BudgetChange, BudgetKey
 from outlast.core.index import NO_CHANGES, Index
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.usage import UsageChange
@@ -58,6 +59,10 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     that it has got on, and ends its pause.
     `used` is added to the usage of the session on the day of the commit, in UTC. `pin`, where
     given, is the deployment that the lane is pinned to from now on, an empty one being none.
+    `budgets` are changes of budgets; with `asks_budgets` the commit is refused if one of them asks
+    for more than is free, and writes them in any case otherwise. A lane that rests and
+    `awaits_budgets` is made ready when something comes back to one of them; if that has happened
+    since it saw so many returns, the commit is refused as if something had arrived.
     """
 
     session_id: str
@@ -87,6 +92,9 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
     deaths: int | None = None
     used: tuple[UsageChange, ...] = ()
     pin: Pin | None = None
+    budgets: tuple[BudgetChange, ...] = ()
+    asks_budgets: bool = False
+    awaits_budgets: tuple[tuple[BudgetKey, int], ...] = ()
 
     @property
     def is_plain(self) -> bool:
@@ -102,6 +110,7 @@ class Commit(Struct, frozen=True, gc=False, kw_only=True):
             and not self.awaits_permit
             and self.deaths is None
             and self.pin is None
+            and not self.budgets
         )
 
 
@@ -126,9 +135,10 @@ class Refused(Struct, frozen=True, gc=False):
     that epoch if nothing is lost), `arrivals` (it would have parked the lane, or closed a request,
     past what arrived), `slices_changed` (it was made of slices that are older than the newest),
     `turns_open` (it rolls slices back, and another lane of the session has an open turn),
-    `effect_taken` (another call holds the idempotency key in `effect`), `token_taken`
-    (another living session has the continuation token, or this one is over), or `undone` (the
-    transaction that it was to end came to nothing before it).
+    `budget` (it asks for more of a budget than is free), `effect_taken` (another call holds the
+    idempotency key in `effect`), `token_taken` (another living session has the continuation token,
+    or this one is over), or `undone` (the transaction that it was to end came to nothing before
+    it).
     """
 
     reason: str

@@ -1,8 +1,9 @@
-"""The whole contract: the seven topics of a store, and how it is opened and closed."""
+"""The whole contract: the eight topics of a store, and how it is opened and closed."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
+from outlast.store.budget import BudgetStore
 from outlast.store.clock import StoreClock
 from outlast.store.document import DocumentStore
 from outlast.store.limit import LimitStore
@@ -40,6 +41,9 @@ class Store(Protocol):
 
     @property
     def usage(self) -> UsageStore: ...
+
+    @property
+    def budget(self) -> BudgetStore: ...
 
     @property
     def clock(self) -> StoreClock:

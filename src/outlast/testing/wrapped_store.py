@@ -1,6 +1,6 @@
 """Wrappers that hand everything on to another store: tests inject faults with them.
 
-Each topic has a wrapper of its own; `WrappedStore` is all seven. Override the method that should go
+Each topic has a wrapper of its own; `WrappedStore` is all eight. Override the method that should go
 wrong. Nothing in production code knows of it.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from outlast.core.amount import BudgetKey, BudgetState, BudgetTerms
 from outlast.core.record import FORMAT
 from outlast.core.usage import TreeUsage, UsageRow
 from outlast.errors import OutlastError
@@ -15,6 +16,9 @@ from outlast.store import (
     NO_LIMITS,
     Admission,
     AdmissionReceipt,
+    BudgetInfo,
+    BudgetStore,
+    BudgetUse,
     Claim,
     Commit,
     Committed,
@@ -390,6 +394,29 @@ class WrappedUsage(Wrapper):
         return await self.inner.usage.rows(session_id)
 
 
+class WrappedBudget(Wrapper):
+    """An `outlast.store.BudgetStore` that hands on to the one of another store."""
+
+    async def newest_budget(self) -> int:
+        return await self.inner.budget.newest_budget()
+
+    async def find_budgets(self, tenant: str, keys: Sequence[BudgetKey]) -> Sequence[BudgetState]:
+        return await self.inner.budget.find_budgets(tenant, keys)
+
+    async def set_budget(
+        self, tenant: str, key: BudgetKey, terms: BudgetTerms | None, *, expected: int | None
+    ) -> BudgetInfo | None:
+        return await self.inner.budget.set_budget(tenant, key, terms, expected=expected)
+
+    async def list_budgets(
+        self, tenant: str | None = None, *, after: BudgetInfo | None = None, limit: int = 100
+    ) -> Sequence[BudgetInfo]:
+        return await self.inner.budget.list_budgets(tenant, after=after, limit=limit)
+
+    async def budget_uses(self, session_id: str) -> Sequence[BudgetUse]:
+        return await self.inner.budget.budget_uses(session_id)
+
+
 class WrappedStore(
     WrappedLog,
     WrappedWork,
@@ -398,10 +425,11 @@ class WrappedStore(
     WrappedOutbox,
     WrappedDocument,
     WrappedUsage,
+    WrappedBudget,
 ):
     """An `outlast.store.Store` round another one.
 
-    It is its own seven topics, so that one subclass can override methods of several of them and
+    It is its own eight topics, so that one subclass can override methods of several of them and
     keep what it counts in one place. No name stands in two topics.
     """
 
@@ -431,6 +459,10 @@ class WrappedStore(
 
     @property
     def usage(self) -> UsageStore:
+        return self
+
+    @property
+    def budget(self) -> BudgetStore:
         return self
 
     @property

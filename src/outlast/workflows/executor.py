@@ -3,7 +3,7 @@
 What runs the body is `body.py`; what a body can do is the context's.
 """
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, NoReturn
 
 from outlast.agents.runtime.environment import ALONE, Environment
@@ -11,11 +11,13 @@ from outlast.agents.state.change_request import make
 from outlast.clock import Clock
 from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
+from outlast.core.budget import CallEstimate
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.record import IdempotencyKey, StateChanged, StateChangeRequested
 from outlast.core.result import (
     Answered,
+    CallPrice,
     ChildContact,
     Compacted,
     CompletionChecked,
@@ -115,6 +117,14 @@ class WorkflowExecutor:
 
     def model_timeouts(self, lane: Lane) -> CallTimeouts:
         return FOR_EVER
+
+    def estimate(
+        self, lane: Lane, slices: Slices, view: View, joins: Sequence[str]
+    ) -> Coroutine[Any, Any, CallEstimate]:
+        self._refuse()
+
+    def price(self, lane: Lane, input_tokens: int, output_tokens: int) -> CallPrice | None:
+        return None
 
     def providers(self) -> Collection[Provider]:
         return ()

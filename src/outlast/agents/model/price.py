@@ -8,7 +8,7 @@ itself; an app that wants them starts `genai_prices.UpdatePrices`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -92,6 +92,21 @@ class ModelPricing:
             "give it with ModelOptions(prices=Prices(known={…})), or install a newer genai-prices",
         )
 
+    def price_of(self, used: Usage) -> CallPrice | None:
+        """Return what so many tokens cost; None if nobody knows, or the model is not loaded yet."""
+        if own := self._prices.known.get(self._model):
+            return CallPrice(cost_of(used, own), self._prices.version)
+        list_price: Callable[[Usage], CallPrice | None] | None
+        list_price = getattr(self._client, "list_price", None)
+        return list_price(used) if list_price else None
+
+    async def prepare(self) -> None:
+        """Have the model loaded, which its price in the list is found by."""
+        if self._model not in self._prices.known and (
+            ready := getattr(self._client, "ready", None)
+        ):
+            await ready()
+
     def price(self, answer: FinishedAnswer) -> CallPrice | None:
         """Return what an answer has cost; None if nobody knows."""
         known = self._prices.known
@@ -148,10 +163,21 @@ def list_version() -> str:
 
 def is_listed(model: Model) -> bool:
     """Say whether `genai-prices` has a model."""
+    return _find_listed(model, Usage()) is not None
+
+
+def listed_cost(model: Model, used: Usage) -> CallPrice | None:
+    """Return what tokens cost by `genai-prices`, if it has the model."""
+    found = _find_listed(model, used)
+    return CallPrice(found, list_version()) if found else None
+
+
+def _find_listed(model: Model, used: Usage) -> int | None:
     # Here and not at the top: it takes half a second, and pydantic-ai has imported it by now.
     from genai_prices import Usage as ListedUsage
     from genai_prices import calc_price
 
+    listed = ListedUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
     places: tuple[dict[str, Any], ...] = (
         {"provider_api_url": getattr(model, "base_url", None)},
         {"provider_id": model.system},
@@ -160,13 +186,13 @@ def is_listed(model: Model) -> bool:
         if not any(place.values()):
             continue
         try:
-            calc_price(ListedUsage(), model.model_name, **place)
+            found = calc_price(listed, model.model_name, **place)
         except LookupError:
             continue
         except ValueError:
-            return True
-        return True
-    return False
+            return 0
+        return nano(found.total_price)
+    return None
 
 
 def checked_prices(given: Any) -> Prices:

@@ -26,9 +26,10 @@ from outlast.agents.model.client import (
     ToolSpec,
 )
 from outlast.agents.model.error import classify
-from outlast.agents.model.price import is_listed, listed_price
+from outlast.agents.model.price import is_listed, listed_cost, listed_price
 from outlast.agents.model.translation import StreamTranslator, read_parts, read_usage, render
 from outlast.core.message import Message, ModelAnswer, ProviderPart, Text, UserMessage
+from outlast.core.result import CallPrice, Usage
 from outlast.core.view import View
 from outlast.errors import InvalidDefinition, StoreFromTheFuture
 from outlast.log_context import get_logger
@@ -182,6 +183,10 @@ class ProviderModel:
     async def is_priced(self) -> bool:
         """Say whether the list of prices has the model."""
         return is_listed(await self.ready())
+
+    def list_price(self, used: Usage) -> CallPrice | None:
+        """Return what tokens cost by the list of prices; None before the model is loaded."""
+        return listed_cost(self._built, used) if self._built else None
 
     def classify(self, error: Exception) -> ModelFailure:
         """Say what an error that `request` or `stream` raised means."""

@@ -28,12 +28,14 @@ from outlast.agents.tool import Tool
 from outlast.clock import Clock
 from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
+from outlast.core.budget import CallEstimate
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.record import IdempotencyKey, StateChanged, StateChangeRequested
 from outlast.core.request import requesters
 from outlast.core.result import (
     Answered,
+    CallPrice,
     ChildContact,
     Compacted,
     CompletionChecked,
@@ -41,6 +43,7 @@ from outlast.core.result import (
     ModelFailed,
     SummaryLost,
     ToolEnd,
+    Usage,
 )
 from outlast.core.slice import Slices, StateRecord
 from outlast.core.view import View
@@ -103,6 +106,14 @@ class AgentExecutor:
 
     def model_of(self, lane: Lane) -> LaneModel:
         return self._caller(lane).model
+
+    def estimate(
+        self, lane: Lane, slices: Slices, view: View, joins: Sequence[str]
+    ) -> Coroutine[Any, Any, CallEstimate]:
+        return self._caller(lane).estimate(lane, slices, view, joins)
+
+    def price(self, lane: Lane, input_tokens: int, output_tokens: int) -> CallPrice | None:
+        return self._caller(lane).pricing.price_of(Usage(input_tokens, output_tokens))
 
     def model_timeouts(self, lane: Lane) -> CallTimeouts:
         return self._caller(lane).timeouts
@@ -210,7 +221,8 @@ class AgentExecutor:
         request = lane.turn.requests.get(reply.request_id) if lane.turn else None
         if not (lane.turn and request and request.is_question) or request.name or request.origin:
             return None
-        return self._agent.find_tool(lane.turn.calls[request.call_id].tool)
+        call = lane.turn.calls.get(request.call_id)
+        return self._agent.find_tool(call.tool) if call else None  # a budget's is about none
 
     # The context
 

@@ -4,7 +4,7 @@ What a client raises, and what the user's own instructions do, becomes a failure
 the time limits are the engine's.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -42,9 +42,12 @@ from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.action import CallModel, CompactContext
 from outlast.core.breaker import Provider
+from outlast.core.budget import CallEstimate
+from outlast.core.compaction import BYTES_PER_TOKEN, bytes_of
 from outlast.core.lane import Lane
 from outlast.core.limit import Bound
 from outlast.core.message import (
+    ModelAnswer,
     Part,
     Reasoning,
     Text,
@@ -56,7 +59,7 @@ from outlast.core.message import (
 from outlast.core.name import args_digest, tool_call_name
 from outlast.core.policy import MINUTE
 from outlast.core.record import Failure, MessageDelta, ReasoningDelta
-from outlast.core.result import Answered, ModelFailed, RequestedCall
+from outlast.core.result import Answered, ModelFailed, RequestedCall, Usage
 from outlast.core.slice import Slices
 from outlast.core.view import View
 from outlast.engine.call_tasks import CallTimeouts
@@ -113,7 +116,14 @@ def wrapped_value(args: str, agent: Agent[Any, Any]) -> str:
 
 Delta = MessageDelta | ReasoningDelta
 
+MOST_OUTPUT = 8192
+"""The most tokens that an answer is reckoned to have, where the agent's settings do not say."""
+LAST_CALL = (
+    "The budget of this work is spent: no more tools can be called. Answer now with what you have,"
+    " and say what is missing."
+)
 INSTRUCTIONS_FAILED = "INSTRUCTIONS_FAILED"
+NO_MORE_CALLS = Failure("BUDGET_EXHAUSTED", "not run: the budget allows no more calls")
 FIRST_PARK, LONGEST_PAUSE = 4_000, MINUTE
 NOTHING_HIDDEN: Mapping[str, str] = {}
 
@@ -212,6 +222,36 @@ class ModelCaller:
         name, price = self.model.name, self.pricing.price(answer)
         return Answered(answer.parts, answer.usage, model=name, finish=answer.finish, price=price)
 
+    async def estimate(
+        self, lane: Lane, slices: Slices, view: View, joins: Sequence[str]
+    ) -> CallEstimate:
+        """Return what the next call may use, and cost: its input counted, its output at most.
+
+        The count begins at the usage that the provider reported last, where it has.
+        """
+        since = view.messages
+        if tokens := lane.context.tokens:
+            answers = (n for n, said in enumerate(view.messages) if isinstance(said, ModelAnswer))
+            since = view.messages[max(answers, default=-1) + 1 :]
+        else:
+            tokens = len(str(self._agent.instructions)) // BYTES_PER_TOKEN
+            specs = sum(len(to_json(spec.schema)) for spec in self._agent.specs)
+            tokens += specs // BYTES_PER_TOKEN
+        tokens += sum(bytes_of(message) // BYTES_PER_TOKEN + 4 for message in since)
+        tokens += sum(len(result.text) for result in view.pending) // BYTES_PER_TOKEN
+        said = map(UserMessage, view.waiting(joins))
+        tokens += sum(bytes_of(message) // BYTES_PER_TOKEN + 4 for message in said)
+        most = self._agent.model_settings.get("max_tokens", MOST_OUTPUT)
+        await self.pricing.prepare()
+        asked = self.pricing.price_of(Usage(input_tokens=tokens))
+        answered = self.pricing.price_of(Usage(output_tokens=1_000_000))
+        return CallEstimate(
+            tokens,
+            most if isinstance(most, int) and most > 0 else MOST_OUTPUT,
+            asked.nano_usd if asked else None,
+            answered.nano_usd if answered else None,
+        )
+
     def timed_out(self, lane: Lane) -> ModelFailed:
         return self._failed(TimeoutError(), lane)
 
@@ -229,6 +269,12 @@ class ModelCaller:
             instructions = f"{instructions}\n\n{guidance}" if instructions else guidance
             if planning := self._agent.planning:
                 tail = planning.tail(SessionContext(lane, slices))
+        settings = self._agent.model_settings
+        if action.hold and action.hold.max_tokens:
+            settings = {**settings, "max_tokens": action.hold.max_tokens}
+        if action.is_last:
+            tools = ()
+            tail = f"{tail}\n\n{LAST_CALL}" if tail else LAST_CALL
         return ModelRequest(
             view=view,
             call_id=action.call_id,
@@ -236,7 +282,7 @@ class ModelCaller:
             instructions=instructions,
             tools=tools,
             output=self._agent.output,
-            settings=self._agent.model_settings,
+            settings=settings,
             # An answer that goes on where it was cut off goes on from the last words.
             tail="" if view.unsettled else tail,
         )
@@ -314,6 +360,8 @@ class ModelCaller:
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
                 part = replace(part, call_id=call_id, args=storable(part.args))
                 seen = self._wanted(part, lane, prompt.hidden)
+                if action.is_last and not seen.output:
+                    seen = replace(seen, refusal=NO_MORE_CALLS)
                 if self._environment.deciders and not (seen.output or seen.refusal):
                     hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)

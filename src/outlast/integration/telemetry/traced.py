@@ -86,6 +86,8 @@ class TracedExecutor:
         # Not worth a span: passed through without a further call.
         self.policy = executor.policy
         self.model_of = executor.model_of
+        self.estimate = executor.estimate
+        self.price = executor.price
         self.model_timeouts = executor.model_timeouts
         self.tool_timeouts = executor.tool_timeouts
         self.providers = executor.providers
@@ -316,6 +318,7 @@ class TracedStore:
         self.outbox = store.outbox
         self.document = store.document
         self.usage = store.usage
+        self.budget = store.budget
         self.clock = store.clock
         self.migrate = store.migrate
         self.close = store.close

@@ -11,10 +11,12 @@ from types import UnionType
 from msgspec import Struct
 
 from outlast.core import record as r
+from outlast.core.amount import BudgetState
 from outlast.core.breaker import Breaker, is_line
+from outlast.core.budget import keys_of, on_day
 from outlast.core.fold import fold_all
 from outlast.core.instant import date_of
-from outlast.core.lane import Lane
+from outlast.core.lane import BUDGET, Lane
 from outlast.core.record import Entry, IdempotencyKey
 from outlast.errors import UnknownSession
 from outlast.log.breaker import list_breakers
@@ -59,6 +61,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     pins: Mapping[str, Pin] = {}
     deployments: tuple[DeploymentInfo, ...] = ()
     now: datetime
+    budgets: tuple[BudgetState, ...] = ()
 
     def find(self, lane: str, kind: type | UnionType, **facts: object) -> Entry | None:
         """Return the last entry of a lane with a record of this kind and with these facts."""
@@ -94,8 +97,19 @@ async def gather(store: Store, session_id: str, now: datetime) -> ExplainEvidenc
         breakers=tuple(await list_breakers(store)) if any_in_line(permits) else (),
         pins=await store.listing.pins(session_id),
         deployments=tuple(await store.work.deployments()),
+        budgets=tuple(await read_budgets(store, session.tenant, states, now)),
         now=now,
     )
+
+
+async def read_budgets(
+    store: Store, tenant: str, states: Mapping[str, Lane], now: datetime
+) -> Sequence[BudgetState]:
+    """Read how the budgets stand that lanes wait for."""
+    day = int(now.timestamp() * 1000)
+    waiting = [state for state in states.values() if BUDGET in state.waiting]
+    keys = dict.fromkeys(on_day(key, day) for state in waiting for key in keys_of(state))
+    return await store.budget.find_budgets(tenant, tuple(keys)) if keys else ()
 
 
 def any_in_line(permits: Sequence[PermitInfo]) -> bool:

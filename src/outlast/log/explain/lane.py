@@ -10,7 +10,7 @@ from outlast.core.record import NO_USAGE
 from outlast.core.usage import in_figures
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
-from outlast.log.explain.obstacle import naming, the_permits
+from outlast.log.explain.obstacle import naming, the_budgets, the_permits
 from outlast.log.explain.owner import who_carries
 from outlast.log.explain.turn import within_turn
 from outlast.store import ANYONE, WAIT_THEIR_TURN, LaneInfo, Pin
@@ -62,6 +62,7 @@ def explain_lane(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Itera
         yield Cause(kind="timer", text=text, until=date_of(lane.starts_at))
     yield from what_is_seen(info, lane, evidence)
     yield from the_permits(info, lane, evidence)
+    yield from the_budgets(info, lane, evidence)
     yield from queue(info, evidence)
 
 

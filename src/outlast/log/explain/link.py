@@ -30,6 +30,7 @@ CauseKind = Literal[
     "milestone",
     "context",
     "permit",
+    "budget",
     "key",
     "code",
     "deployment",

@@ -3,9 +3,14 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from outlast.core import record as r
+from outlast.core.amount import DAILY, BudgetState
 from outlast.core.breaker import is_line
-from outlast.core.lane import Lane, OpenCall, Turn
+from outlast.core.budget import figure, in_order, keys_of, nearly_taken, next_day
+from outlast.core.instant import date_of
+from outlast.core.lane import BUDGET, Lane, OpenCall, Turn
 from outlast.core.name import turn_and_step
 from outlast.core.queue import line_of, queue_of
 from outlast.log.explain.evidence import ExplainEvidence
@@ -61,6 +66,32 @@ def in_queue(
         until=info.ready_at,
         turn=turn,
     )
+
+
+def the_budgets(info: LaneInfo, lane: Lane, evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Name each budget of which there is too little left, where the lane waits for one."""
+    if BUDGET not in lane.waiting:
+        return
+    keys = {key if not key.day else replace(key, day=DAILY) for key in keys_of(lane)}
+    for state in in_order(evidence.budgets):
+        key = replace(state.key, day=DAILY) if state.key.day else state.key
+        # A call's reservation is not known here: what is left of a fifth may be too little.
+        if key not in keys or not (what := nearly_taken(state)):
+            continue
+        until = next_day([state.key])
+        spent = figure(what, getattr(state.spent, what))
+        held = figure(what, getattr(state.reserved, what))
+        yield Cause(
+            kind="budget",
+            text=f"it waits for {state.key.text}: of {figure(what, limit_of(state, what))} {spent}"
+            f" are spent and {held} reserved by calls under way",
+            since=rests_since(info, lane, BUDGET, evidence),
+            until=date_of(until) if until else None,
+        )
+
+
+def limit_of(state: BudgetState, what: str) -> int:
+    return int(getattr(state.terms.limits, what))
 
 
 def whose(permit: PermitInfo, lane: Lane) -> str:

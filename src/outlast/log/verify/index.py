@@ -9,13 +9,15 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from outlast.core import record as r
+from outlast.core.amount import BudgetKey
+from outlast.core.budget import changes_of
 from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
 from outlast.core.instant import date_of, date_or_none, rfc3339
 from outlast.core.record import Entry
 from outlast.core.usage import UsageChange, UsageRow, date_of_day, day_of, usage_of
 from outlast.log.verify.rule import Wrong
-from outlast.store import DeliveryInfo, FailureInfo, RequestInfo
+from outlast.store import BudgetUse, DeliveryInfo, FailureInfo, RequestInfo
 
 
 class Indexes:
@@ -28,6 +30,7 @@ class Indexes:
         self.failures: dict[str, FailureInfo] = {}
         """By lane."""
         self.over = ""
+        self.budgets: dict[str, BudgetUse] = {}
         self.usage: dict[str, UsageRow] = {}
         """By day, model, principal and remote agent."""
         self._session_id = session_id
@@ -42,6 +45,13 @@ class Indexes:
             self._change(index((entry.record,)), entry)
             for change in usage_of((entry.record,)):
                 self._use(change, day_of(entry.at))
+            for charge in changes_of((entry.record,)):
+                before = self.budgets.get(budget_name(charge.key)) or BudgetUse(charge.key)
+                self.budgets[budget_name(charge.key)] = replace(
+                    before,
+                    reserved=before.reserved + charge.reserved,
+                    spent=before.spent + charge.spent,
+                )
 
     def queued(self, lane: str) -> int:
         """Count the messages that wait in a lane."""
@@ -167,6 +177,15 @@ def wrong_tokens(log: Indexes, found: Sequence[tuple[str, bool]]) -> Iterator[Wr
 def wrong_usage(log: Indexes, found: Sequence[UsageRow]) -> Iterator[Wrong]:
     stored = {usage_name(row): row for row in found}
     yield from compare("USAGE_INDEX", "usage", log.usage, stored)
+
+
+def wrong_budgets(log: Indexes, found: Sequence[BudgetUse]) -> Iterator[Wrong]:
+    stored = {budget_name(use.key): use for use in found}
+    yield from compare("BUDGET_INDEX", "what is used of", log.budgets, stored)
+
+
+def budget_name(key: BudgetKey) -> str:
+    return f"{key.text}, {date_of_day(key.day)}" if key.day else key.text
 
 
 def usage_name(row: UsageRow) -> str:

@@ -132,7 +132,7 @@ def lane_rests(lane: Lane, e: r.SessionWaiting) -> Iterator[Wrong]:
         yield "UNKNOWN_REQUEST", f"the lane waits for {request_id}, which is not open"
 
 
-BEFORE_A_TURN = frozenset({"limit", "queue", "timer"})
+BEFORE_A_TURN = frozenset({"budget", "limit", "queue", "timer"})
 """The waits for which a lane may rest with a message that it has not taken."""
 
 
@@ -201,6 +201,22 @@ def usage_is_recorded(lane: Lane, e: r.UsageRecorded) -> Iterator[Wrong]:
         yield from names_call(lane, e)
     elif lane.summary is None or e.call_id != lane.summary.call_id:
         yield from names_step(lane, e.call_id)
+
+
+def budget_is_charged(lane: Lane, e: r.BudgetCharged) -> Iterator[Wrong]:
+    """Only what was reserved is given back, all of it and once."""
+    hold = lane.holds.get(e.call_id)
+    if e.hold and (hold or e.reserved != e.hold.amounts):
+        yield "RESERVED_TWICE", f"{e.call_id} reserves something, and has a reservation"
+    elif not e.hold and e.reserved and (hold is None or e.reserved + hold.amounts):
+        yield "NOT_RESERVED", f"{e.call_id} gives back what it has not reserved"
+    elif hold and not e.hold and e.budgets != hold.budgets:
+        yield "NOT_RESERVED", f"{e.call_id} gives back to other budgets than it has reserved of"
+
+
+def nothing_is_reserved(lane: Lane, e: Any) -> Iterator[Wrong]:
+    if lane.holds:
+        yield "LEFT_RESERVED", f"the session ends, and {', '.join(lane.holds)} has a reservation"
 
 
 # Tool calls
@@ -288,7 +304,8 @@ def has_no_outcome(call: OpenCall) -> Iterator[Wrong]:
 
 
 def request_opens(lane: Lane, e: r.RequestOpened) -> Iterator[Wrong]:
-    yield from names_call(lane, e)
+    if e.kind != "budget" or e.origin:
+        yield from names_call(lane, e)
     yield from is_of_remote(lane, e)
     if lane.turn and e.request_id in lane.turn.requests:
         yield "REQUESTED_TWICE", f"{e.request_id} is open already"
@@ -403,6 +420,7 @@ RULES: dict[type, Rule] = {
     r.ToolFailed: tool_ends,
     r.ToolInterrupted: tool_ends,
     r.ToolDenied: tool_is_denied,
+    r.BudgetCharged: budget_is_charged,
     r.RequestOpened: request_opens,
     r.CallbackOpened: callback_opens,
     r.AuthorizationRequired: authorization_is_required,

@@ -12,6 +12,7 @@ from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, UnknownSession
 from outlast.log.verify.index import (
     Indexes,
+    wrong_budgets,
     wrong_deliveries,
     wrong_requests,
     wrong_tokens,
@@ -129,6 +130,7 @@ class Verification:
         self._note(wrong_requests(indexes, found))
         self._note(wrong_tokens(indexes, await store.listing.tokens(session_id)))
         self._note(wrong_usage(indexes, await store.usage.rows(session_id)))
+        self._note(wrong_budgets(indexes, await store.budget.budget_uses(session_id)))
         self._note(wrong_cursors(log, await store.outbox.cursors(session_id, limit=ALL)))
         self._permits = await store.limit.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from outlast.core.lane import StartMode
 from outlast.core.name import MAIN
+from outlast.server.model.budget import BudgetIn
 from outlast.server.model.message import Message, said
 from outlast.server.model.queue import QueueEntryIn
 from outlast.server.model.request import RequestAnswerIn
@@ -88,6 +89,9 @@ class StartIn(In):
     deadline: Deadline = Field(
         None, description="When the session ends by itself: an instant with its offset from UTC."
     )
+    budget: BudgetIn | None = Field(
+        None, description="What the session may use with all that it starts."
+    )
     webhook: WebhookIn | None = Field(None, description="Where its events are posted.")
     tags: Tags = None
     queue: QueueEntryIn | None = Field(None, description="Where its turns stand in line.")
@@ -110,6 +114,7 @@ class StartIn(In):
             principal=principal,
             capabilities=self.capabilities.model_dump() if self.capabilities else None,
             deadline=deadline_of(self.deadline),
+            budget=self.budget.value() if self.budget else None,
             webhook=Webhook(hook.url, hook.events, hook.secret) if hook else None,
             depth=self.depth,
             tags=self.tags,

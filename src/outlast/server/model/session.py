@@ -247,6 +247,7 @@ class ResultOut(Out):
             "usage": USAGE,
             "turn": "t1",
             "waiting_for": None,
+            "budget_exhausted": None,
         }
     )
 
@@ -260,6 +261,9 @@ class ResultOut(Out):
     turn: str | None
     waiting_for: WaitingForOut | None = Field(
         description="What a session that is waiting or running waits for, unless it is at work."
+    )
+    budget_exhausted: str | None = Field(
+        None, description="The budget at whose end the turn handed back what it had."
     )
 
 
@@ -320,6 +324,7 @@ def result_out(result: Result[Any], output: Any, agent: str) -> ResultOut:
         usage=usage_out(result.usage),
         turn=result.turn or None,
         waiting_for=waiting_out(result.waiting_for),
+        budget_exhausted=result.budget_exhausted or None,
     )
 
 

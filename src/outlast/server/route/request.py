@@ -18,7 +18,7 @@ from outlast.session import request_of
 from outlast.session.listing import check_request_cursor
 from outlast.store import RequestInfo
 
-Kind = Literal["approval", "question", "interrupted"]
+Kind = Literal["approval", "question", "interrupted", "budget"]
 
 PAGE_BYTES = 1024 * 1024
 FIRST_BATCH = 8

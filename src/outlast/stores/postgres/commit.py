@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
+from outlast.core.amount import BudgetTerms
 from outlast.core.codec import Packer, checksum_of
 from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, end_offset
 from outlast.core.record import FORMAT, DeliverySettled, NewOutboxCursor
@@ -146,6 +147,27 @@ class ClosedRequestJson(Struct):
     how: str
 
 
+class BudgetJson(Struct):
+    """A change of a budget; amounts stand in the order of their fields."""
+
+    scope: str
+    who: str
+    day: int
+    reserved: tuple[int, ...]
+    spent: tuple[int, ...]
+    raised: tuple[int, ...]
+    asks: bool
+    terms: BudgetTerms | None
+    limits: tuple[int, ...] | None
+
+
+class AwaitedBudgetJson(Struct):
+    scope: str
+    who: str
+    day: int
+    returns: int
+
+
 class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     """A commit as functions/commit.sql reads it."""
 
@@ -193,6 +215,9 @@ class CommitJson(WriteRequest, omit_defaults=True, kw_only=True):
     sends: list[AdmissionJson] | UnsetType = UNSET
     used: Sequence[UsageChange] | UnsetType = UNSET
     pin: Pin | UnsetType = UNSET
+    budgets: list[BudgetJson] | UnsetType = UNSET
+    asks_budgets: bool | UnsetType = UNSET
+    awaits_budgets: list[AwaitedBudgetJson] | UnsetType = UNSET
 
     @property
     def has_permits(self) -> bool:
@@ -287,6 +312,8 @@ class CommitItem(WriteItem[Committed | Refused]):
             add_index(wanted, commit)
         if commit.awaits_permit or commit.frees or commit.slices_seen is not None:
             add_conditions(wanted, commit)
+        if commit.budgets or commit.awaits_budgets:
+            add_budgets(wanted, commit)
         self._add_bytes(wanted, buffer)
         if self._sends and not self._asks:
             wanted.sends, wanted.more = [send.prepare(buffer) for send in self._sends], True
@@ -297,7 +324,8 @@ class CommitItem(WriteItem[Committed | Refused]):
         sends = [send.session_id for send in self._sends]
         effects = [(effect.scope, effect.key) for effect in commit.effects]
         tokens = [("", token) for token in commit.index.tokens]
-        return [commit.session_id, *sends, *effects, *tokens]
+        budgets = [("", change.key) for change in commit.budgets]
+        return [commit.session_id, *sends, *effects, *tokens, *budgets]
 
     def _add_bytes(self, wanted: CommitJson, buffer: GroupBuffer) -> None:
         commit = self.commit
@@ -412,6 +440,32 @@ def add_conditions(wanted: CommitJson, commit: Commit) -> None:
         wanted.frees = commit.frees
     if commit.slices_seen is not None:
         wanted.slices_seen = commit.slices_seen
+
+
+def add_budgets(wanted: CommitJson, commit: Commit) -> None:
+    wanted.more = True
+    if commit.budgets:
+        wanted.budgets = [
+            BudgetJson(
+                change.key.scope,
+                change.key.who,
+                change.key.day,
+                astuple(change.reserved),
+                astuple(change.spent),
+                astuple(change.raised),
+                change.is_asking,
+                change.terms,
+                astuple(change.terms.limits) if change.terms else None,
+            )
+            for change in sorted(commit.budgets, key=lambda change: change.key)
+        ]
+    if commit.asks_budgets:
+        wanted.asks_budgets = True
+    if commit.awaits_budgets:
+        wanted.awaits_budgets = [
+            AwaitedBudgetJson(key.scope, key.who, key.day, returns)
+            for key, returns in commit.awaits_budgets
+        ]
 
 
 def delivery_changes(commit: Commit) -> list[DeliveryJson]:

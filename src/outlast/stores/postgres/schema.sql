@@ -400,6 +400,50 @@ CREATE TABLE outlast.usage (
     PRIMARY KEY (tenant, sid, day, agent, model, principal, remote)
 ) WITH (fillfactor = 70);
 
+-- Budgets that were set, have a session's log to thank for their terms, or are of a day on which
+-- something was spent. `terms` are JSON, NULL for a budget that was taken away; amounts stand in the
+-- order of their fields. `day` is -1 for the terms of a daily budget, 0 for one without an end.
+-- `returns` grows whenever something in it becomes free. Sessions share these rows: they are locked
+-- after everything else, in the order of their keys.
+CREATE TABLE outlast.budgets (
+    tenant text COLLATE "C" NOT NULL,
+    scope text COLLATE "C" NOT NULL CHECK (scope IN ('session', 'principal', 'tenant')),
+    who text COLLATE "C" NOT NULL,
+    day integer NOT NULL CHECK (day >= -1),
+    terms jsonb,
+    limits bigint[] NOT NULL DEFAULT '{}',
+    revision bigint NOT NULL DEFAULT 0,
+    reserved bigint[] NOT NULL DEFAULT '{0,0,0,0,0,0}',
+    spent bigint[] NOT NULL DEFAULT '{0,0,0,0,0,0}',
+    returns bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, scope, who, day)
+) WITH (fillfactor = 50);
+
+CREATE INDEX budgets_revised ON outlast.budgets (revision) WHERE revision > 0;
+
+-- What each session has reserved and spent of a budget; the session 0 has what erased ones spent.
+CREATE TABLE outlast.budget_uses (
+    tenant text COLLATE "C" NOT NULL,
+    sid bigint NOT NULL,
+    scope text COLLATE "C" NOT NULL,
+    who text COLLATE "C" NOT NULL,
+    day integer NOT NULL,
+    reserved bigint[] NOT NULL,
+    spent bigint[] NOT NULL,
+    PRIMARY KEY (tenant, sid, scope, who, day)
+) WITH (fillfactor = 70);
+
+-- Lanes at rest that wait until something comes back to a budget.
+CREATE TABLE outlast.budget_waiters (
+    tenant text COLLATE "C" NOT NULL,
+    scope text COLLATE "C" NOT NULL,
+    who text COLLATE "C" NOT NULL,
+    day integer NOT NULL,
+    sid bigint NOT NULL,
+    lane text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant, scope, who, day, sid, lane)
+);
+
 -- When this run of the server first answered. Recovery after a crash comes before that and does not
 -- count: no worker could show a sign of life meanwhile. A recovery without a start of the server,
 -- after one of its processes was killed, leaves the table empty, as it is not logged. So do the

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: seven topics over one schema.
+"""The PostgreSQL store: eight topics over one schema.
 
 One connection writes, two read, each lease has one of its own, and one shows that the process
 lives (`parts.py`). All of it lives on the event loop that opened the store. Each topic is in the
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from outlast.clock import Clock
 from outlast.store.clock import LocalStoreClock, StoreClock
 from outlast.stores.postgres.access import PostgresAccess
+from outlast.stores.postgres.budget import PostgresBudget
 from outlast.stores.postgres.document import PostgresDocument
 from outlast.stores.postgres.limit import PostgresLimit
 from outlast.stores.postgres.listing import PostgresListing
@@ -37,6 +38,7 @@ class PostgresStore:
         self.outbox = PostgresOutbox(self._access)
         self.document = PostgresDocument(self._access)
         self.usage = PostgresUsage(self._access)
+        self.budget = PostgresBudget(self._access)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._access.address.label})"

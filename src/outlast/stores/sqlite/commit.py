@@ -25,6 +25,12 @@ from outlast.stores.sqlite.admission import (
     send,
     tenant_of,
 )
+from outlast.stores.sqlite.budget import (
+    await_budgets,
+    change_budgets,
+    has_no_room,
+    has_returned,
+)
 from outlast.stores.sqlite.database import OFFSETS, Database, to_json
 from outlast.stores.sqlite.limit import free_permits, has_permit_to_come
 from outlast.stores.sqlite.usage import add_usage
@@ -134,6 +140,10 @@ def write_side_tables(db: Database, commit: Commit, lane: LaneRow, at: int) -> N
         put_pin(db, commit.pin, lane.lid)
     if commit.frees:
         free_permits(db, lane.lid, commit.frees)
+    if commit.budgets:
+        change_budgets(db, tenant_of(db, lane.sid), lane.sid, commit.budgets)
+    if commit.awaits_budgets:
+        await_budgets(db, tenant_of(db, lane.sid), lane.lid, commit.awaits_budgets)
     if commit.snapshot:
         db.run("put_snapshot", {"lid": lane.lid, **stored(db, commit.snapshot)})
     if commit.slices:
@@ -191,6 +201,12 @@ def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> R
         rests = wanted.release or wanted.ready_at is None
         if rests and lane.last_arrival > wanted.seen:
             return Refused("arrivals", unseen(db, wanted, lane))
+        if wanted.asks_budgets and has_no_room(db, tenant_of(db, lane.sid), wanted.budgets):
+            return Refused("budget")
+        if wanted.awaits_budgets and has_returned(
+            db, tenant_of(db, lane.sid), wanted.awaits_budgets
+        ):
+            return Refused("arrivals")
         if wanted.awaits_permit and has_permit_to_come(db, lane.lid, wanted.frees):
             return Refused("arrivals")
         return None

@@ -9,6 +9,7 @@ pieces, each in a transaction of its own: zeros are written over all of it (see 
 from contextlib import closing
 from typing import NamedTuple
 
+from outlast.stores.sqlite.budget import erase_uses
 from outlast.stores.sqlite.database import OFFSETS, Database, key_of
 from outlast.stores.sqlite.limit import wake_those_with_a_place
 
@@ -52,6 +53,7 @@ def write_erasure(db: Database, session_id: str) -> ErasureResult:
     sid, base = row[0], key_of(row[0], 0)
     limits = db.all("erase_permits", {"sid": sid})
     keys = {"sid": sid, "session_id": session_id, "base": base, "top": base | OFFSETS}
+    erase_uses(db, row[1], sid, session_id)
     for part in PARTS:
         db.run(part, keys)
     wake_those_with_a_place(db, (name for (name,) in limits))

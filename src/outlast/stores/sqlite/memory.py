@@ -24,6 +24,7 @@ from outlast.store import Lease, Renewal, Transaction, WorkerInfo
 from outlast.store.clock import LocalStoreClock
 from outlast.stores.listener import Heard, Listeners
 from outlast.stores.sqlite import listing
+from outlast.stores.sqlite.budget import SqliteBudget
 from outlast.stores.sqlite.database import Database
 from outlast.stores.sqlite.document import SqliteDocument
 from outlast.stores.sqlite.limit import SqliteLimit
@@ -140,6 +141,7 @@ class MemoryStore:
         self.outbox = SqliteOutbox(self._access)
         self.document = SqliteDocument(self._access)
         self.usage = SqliteUsage(self._access)
+        self.budget = SqliteBudget(self._access)
         self.declare_dead = self.work.declare_dead
         self.write_outside_transaction = self._access.write_outside_transaction
 

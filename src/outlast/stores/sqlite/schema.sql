@@ -336,6 +336,47 @@ CREATE TABLE outlast_usage (
     PRIMARY KEY (sid, day, model, principal, remote, tenant, agent)
 ) STRICT, WITHOUT ROWID;
 
+-- Budgets that were set, have a session's log to thank for their terms, or are of a day on which
+-- something was spent. `terms` are JSON, empty for a budget that was taken away; `reserved` and `spent`
+-- have the amounts in the order of their fields. `day` is -1 for the terms of a daily budget, 0 for one
+-- without an end. `returns` grows whenever something in it becomes free.
+CREATE TABLE outlast_budgets (
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL CHECK (scope IN ('session', 'principal', 'tenant')),
+    who TEXT NOT NULL,
+    day INTEGER NOT NULL CHECK (day >= -1),
+    terms TEXT NOT NULL,
+    revision INTEGER NOT NULL DEFAULT 0,
+    reserved TEXT NOT NULL DEFAULT '[0,0,0,0,0,0]',
+    spent TEXT NOT NULL DEFAULT '[0,0,0,0,0,0]',
+    returns INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant, scope, who, day)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX outlast_budgets_revised ON outlast_budgets (revision) WHERE revision > 0;
+
+-- What each session has reserved and spent of a budget; the session 0 has what erased ones spent.
+CREATE TABLE outlast_budget_uses (
+    sid INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    who TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    reserved TEXT NOT NULL,
+    spent TEXT NOT NULL,
+    PRIMARY KEY (sid, tenant, scope, who, day)
+) STRICT, WITHOUT ROWID;
+
+-- Lanes at rest that wait until something comes back to a budget.
+CREATE TABLE outlast_budget_waiters (
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    who TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    lid INTEGER NOT NULL,
+    PRIMARY KEY (tenant, scope, who, day, lid)
+) STRICT, WITHOUT ROWID;
+
 -- Erased sessions whose log or blobs are partly still in the file. A large log is deleted in pieces,
 -- so that no commit waits for long.
 CREATE TABLE outlast_erasures (

@@ -1,4 +1,4 @@
-"""The SQLite store: seven topics over one file.
+"""The SQLite store: eight topics over one file.
 
 One connection writes, two threads read, and each lease has a connection of its own (`file.py`).
 Each topic is in the module of its name; `memory.py` has the same topics without a file.
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from outlast.clock import Clock
 from outlast.store.clock import LocalStoreClock
+from outlast.stores.sqlite.budget import SqliteBudget
 from outlast.stores.sqlite.database import check_process
 from outlast.stores.sqlite.document import SqliteDocument
 from outlast.stores.sqlite.file import FileAccess
@@ -36,6 +37,7 @@ class SqliteStore:
         self.outbox = SqliteOutbox(self._access)
         self.document = SqliteDocument(self._access)
         self.usage = SqliteUsage(self._access)
+        self.budget = SqliteBudget(self._access)
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._access.path})"

@@ -13,13 +13,14 @@ process completes `VolatileStoreContract` instead. Needs pytest and pytest-async
 import pytest
 
 TOPICS = (
-    "admission builder commit commit_index dead_worker deployment document durability erasure "
-    "failure flow_control listing outbox ownership reading request send tag transaction usage"
-    " wake_up"
+    "admission budget builder commit commit_index dead_worker deployment document durability "
+    "erasure failure flow_control listing outbox ownership reading request send tag transaction"
+    " usage wake_up"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS.split()))
 
 from outlast.testing.contract.admission import AdmissionContract  # noqa: E402
+from outlast.testing.contract.budget import BudgetContract  # noqa: E402
 from outlast.testing.contract.commit import CommitContract  # noqa: E402
 from outlast.testing.contract.commit_index import CommitIndexContract  # noqa: E402
 from outlast.testing.contract.dead_worker import DeadWorkerContract  # noqa: E402
@@ -61,6 +62,7 @@ class VolatileStoreContract(
     ErasureContract,
     SendContract,
     UsageContract,
+    BudgetContract,
     WakeUpContract,
     TransactionContract,
     LifeContract,

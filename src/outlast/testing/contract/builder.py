@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.core import record as r
+from outlast.core.budget import changes_of
 from outlast.core.codec import encode
 from outlast.core.index import index
 from outlast.core.instant import date_of
@@ -100,6 +101,7 @@ def commit(claim: Claim, *records: AnyRecord, worker: str = "w1", **changes: Any
         body=encode(records),
         index=index(records),
         used=usage_of(records),
+        budgets=changes_of(records),
     )
     return replace(wanted, **changes)
 

@@ -1,6 +1,6 @@
 """Everything that is left when a simulation is over, prepared for the checks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from outlast.agents.agent import Agent
 from outlast.core import record as r
+from outlast.core.amount import BudgetState
 from outlast.core.policy import Policy
 from outlast.core.record import NO_USAGE, AnyRecord, Entry, UsageSum
 from outlast.log.verify import Finding
@@ -50,7 +51,7 @@ class SimulationEvidence:
     """Everything that can be known of a simulation.
 
     `rows` were left by transactions, `held` are the holds that are still open, and `used` is all
-    usage as the store adds it up.
+    usage as the store adds it up, and `budgets` are those that tenants share.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class SimulationEvidence:
         held: tuple[str, ...],
         unfinished: tuple[str, ...],
         used: UsageSum = NO_USAGE,
+        budgets: Sequence[tuple[str, BudgetState]] = (),
     ) -> None:
         self.history = history
         self.sessions = sessions
@@ -70,6 +72,7 @@ class SimulationEvidence:
         self.held = held
         self.unfinished = unfinished
         self.used = used
+        self.budgets = budgets
 
     def agent(self, session_id: str) -> Agent[Any, Any]:
         return self.agents[self.sessions[session_id].info.agent]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from outlast.testing.simulation.check_budget import budgets_are_kept
 from outlast.testing.simulation.check_call import (
     interrupted_effects_are_not_repeated,
     recorded_work_never_reruns,
@@ -58,6 +59,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "outages are waited out": outages_are_waited_out,
     "rules are heeded": rules_are_heeded,
     "usage adds up": usage_adds_up,
+    "budgets are kept": budgets_are_kept,
     "state changes are kept": state_is_kept,
     "tags find their sessions": sessions_are_found_by_their_tags,
 }

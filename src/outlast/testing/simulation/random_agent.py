@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from outlast.agents.agent import Agent
+from outlast.agents.budget import Budget
 from outlast.agents.limit import Limit
 from outlast.agents.milestone import IntervalTrigger
 from outlast.agents.options import Limits, ModelOptions
@@ -22,6 +23,7 @@ from outlast.agents.prompt.template import PromptTemplate
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.step import NotDone
 from outlast.agents.tool import Approval, DedupeKey, Tool, tool
+from outlast.core.amount import BudgetTerms, OnBudgetEnd
 from outlast.errors import Retry, ToolError
 from outlast.testing.scripted import ScriptedModel
 from outlast.testing.simulation.history import History, TokenUsed
@@ -36,6 +38,7 @@ TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
     " edit edit query query delegate juggle order permit stake enter enter purchase purchase"
 ).split()
+TENANTS = ("default", "acme")
 TRANSACTIONAL = "purchase"
 
 
@@ -149,10 +152,37 @@ def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
                 max_corrections=chance.choice([1, 3]),
                 max_refusals=chance_of(seed, "refusals of", name).choice([0, 1, 3]),
                 turns=chance.choice([None, Limit(concurrency=3), Limit(rate=5, per=10)]),
+                turn_budget=random_budget(seed, "turns of", name, of=6),
             ),
+            budget=random_budget(seed, "sessions of", name, of=12),
         )
         for name, kind in (("free", None), ("typed", int), ("plain", None))
     ]
+
+
+def random_budget(seed: int, whose: str, agent: str, of: int) -> Budget | None:
+    """Return no budget, or one of about so many steps or calls."""
+    chance = chance_of(seed, f"budgets of {whose}", agent)
+    ends: list[OnBudgetEnd] = ["ask", "ask", "fail", "hand_back"]
+    end = chance.choice(ends)
+    return chance.choice(
+        [
+            *[None] * 5,
+            Budget(steps=of, on_end=end),
+            Budget(model_calls=of, tool_calls=of, on_end=end),
+            Budget(tokens=of * 2000, wall_time=600.0, on_end=end),
+        ]
+    )
+
+
+def random_budgets(seed: int) -> dict[str, BudgetTerms]:
+    """Return what tenants may use, in some of all lives: so little that their sessions contend."""
+    chance = chance_of(seed, "budgets of tenants")
+    return {
+        tenant: Budget(tokens=chance.choice([20_000, 200_000]), steps=200, on_end="fail").terms
+        for tenant in TENANTS
+        if chance.random() < 0.3
+    }
 
 
 def random_models(seed: int, agent: str, *, output: bool) -> list[ScriptedModel]:

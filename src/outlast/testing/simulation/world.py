@@ -10,6 +10,7 @@ from typing import Any
 
 from outlast.agents.agent import Agent
 from outlast.app import Outlast
+from outlast.core.amount import BudgetKey
 from outlast.core.record import NO_USAGE
 from outlast.log.verify import verify
 from outlast.session import AT_REST, Session
@@ -25,7 +26,12 @@ from outlast.testing.simulation.ledger import LedgerStore
 from outlast.testing.simulation.loop import LIFE, ProcessLife, VirtualLoop
 from outlast.testing.simulation.probe import watch
 from outlast.testing.simulation.provider import SimulatedProvider
-from outlast.testing.simulation.random_agent import OutsideService, random_agents
+from outlast.testing.simulation.random_agent import (
+    TENANTS,
+    OutsideService,
+    random_agents,
+    random_budgets,
+)
 from outlast.testing.simulation.random_queue import QueueOperator
 from outlast.testing.simulation.reader import SimulatedReader, all_events
 from outlast.testing.simulation.recording import RecordingStore
@@ -39,7 +45,7 @@ TIMEOUT = 1800.0
 """How many seconds all work may take to end once nothing goes wrong any more."""
 EXCITEMENT = 20_000
 """How many things may happen in that time."""
-SERVICES = 5
+SERVICES = 6
 """How many tasks a worker may have that carries nothing: it claims, watches, enlists, stops."""
 
 Wrap = Callable[[Store], Store]
@@ -67,6 +73,7 @@ class SimulatedWorld:
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
         self._outside = OutsideService(seed, self.history)
         self._oauth_service = self._outside.oauth_service if agents is None else None
+        self._budgets = random_budgets(seed) if agents is None else {}
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
         self._provider = SimulatedProvider(seed, self.history)
@@ -91,6 +98,8 @@ class SimulatedWorld:
         """Live through it all, and say what is left."""
         operator = QueueOperator(self._seed, self.memory, self.history)
         await operator.set_up()
+        for tenant, terms in self._budgets.items():
+            await self.memory.budget.set_budget(tenant, BudgetKey("tenant"), terms, expected=None)
         for _ in range(FEWEST):
             self._workers.start()
         changes = asyncio.create_task(operator.change_repeatedly())
@@ -213,7 +222,14 @@ class SimulatedWorld:
         rows = tuple(self.memory.bookings()) if isinstance(self.memory, LedgerStore) else ()
         lines = await self.memory.usage.by(None, UsageFilter())
         used = lines[0].total if lines else NO_USAGE
-        return SimulationEvidence(self.history, sessions, agents, rows, held, unfinished, used)
+        budgets = [
+            (tenant, state)
+            for tenant in TENANTS
+            for state in await self.memory.budget.find_budgets(tenant, [BudgetKey("tenant")])
+        ]
+        return SimulationEvidence(
+            self.history, sessions, agents, rows, held, unfinished, used, budgets
+        )
 
     # After the end
 

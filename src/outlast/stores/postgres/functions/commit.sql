@@ -8,6 +8,7 @@
 --   ["arrivals", tenant, arrivals]                   the lane would rest past arrivals not seen
 --   ["history_changed", epoch]                       the owner has read the log in another epoch
 --   ["lease_lost"], ["token_taken"], ["slices_changed"], ["turns_open"], ["effect_taken", effect]
+--   ["budget"]                                       it asks for more of a budget than is free
 --   ["turns", [[place, turn]]]                       cancels that it sends name other turns than
 --                                                    the open ones
 --   ["absent"]                                       `asks`, and the commit was not written
@@ -254,6 +255,12 @@ BEGIN
                   AND q.answered_offset > (entry->>'seen')::integer) THEN
         RETURN '["arrivals"]';
     END IF;
+    IF entry ? 'asks_budgets' AND outlast.has_no_room(owner, entry->'budgets') THEN
+        RETURN '["budget"]';
+    END IF;
+    IF entry ? 'awaits_budgets' AND outlast.has_returned(owner, entry->'awaits_budgets') THEN
+        RETURN '["arrivals"]';
+    END IF;
     IF entry ? 'awaits_permit' AND outlast.has_grantable_call(
                owner, session, entry->>'lane', coalesce(entry->'frees', '[]')
            ) THEN
@@ -377,6 +384,13 @@ BEGIN
     FOR entry IN SELECT e FROM jsonb_array_elements(written) AS e WHERE e ? 'sends' LOOP
         PERFORM outlast.send(entry->'sends', data);
     END LOOP;
+    -- Last of all: others wait for these rows.
+    IF written @? '$[*].budgets' THEN
+        PERFORM outlast.change_budgets(written, now);
+    END IF;
+    IF written @? '$[*].awaits_budgets' THEN
+        PERFORM outlast.await_budgets(written);
+    END IF;
 END
 $$;
 

@@ -57,6 +57,7 @@ BEGIN
     DELETE FROM outlast.lanes AS l WHERE l.tenant = s.tenant AND l.sid = s.sid;
     DELETE FROM outlast.sessions AS r WHERE r.tenant = s.tenant AND r.sid = s.sid;
     PERFORM outlast.keep_usage(s.tenant, s.sid);
+    PERFORM outlast.erase_budget_uses(s.tenant, s.sid, session);
     RETURN freeing;
 END
 $$;

@@ -1,5 +1,5 @@
 -- name: session_to_erase
-SELECT sid FROM outlast_sessions WHERE id = :session_id;
+SELECT sid, tenant FROM outlast_sessions WHERE id = :session_id;
 
 -- name: erase_permits
 DELETE FROM outlast_permits

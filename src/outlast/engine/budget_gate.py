@@ -1,0 +1,173 @@
+"""Lets calls begin as far as budgets allow, and gives children their shares.
+
+Owns the look at how budgets stand before a call; what follows from that is decided in
+`core/budget.py`, and the reservation is part of the commit that begins the call, which the store
+refuses where another session was quicker. A lane without any budget is not held up: which shared
+ones exist is looked up once a second for all of a worker's lanes (`BudgetDirectory`).
+"""
+
+from msgspec.structs import replace
+
+from outlast.clock import Clock
+from outlast.core.action import (
+    AnyAction,
+    CallModel,
+    CompactContext,
+    Park,
+    RunTools,
+)
+from outlast.core.amount import (
+    UNLIMITED,
+    BudgetHold,
+    BudgetKey,
+    BudgetState,
+    BudgetTerms,
+)
+from outlast.core.budget import (
+    admit_call,
+    admit_summary,
+    admit_tools,
+    held_of,
+    in_order,
+    keys_of,
+    on_day,
+    session_terms,
+    share_of,
+    turn_state,
+)
+from outlast.core.decide import rest_for
+from outlast.core.result import ToolWaits
+from outlast.engine.executor import Executor
+from outlast.engine.lane_folds import insist
+from outlast.engine.owned_lane import OwnedLane
+from outlast.store import Store
+
+
+class BudgetDirectory:
+    """Knows whether budgets beside those of turns and sessions were set: a service of a worker.
+
+    `newest` grows with every change. A budget holds for the calls that begin a second after it was
+    set at the latest; no step asks the store for that.
+    """
+
+    interval = 1.0
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.newest = 0
+
+    async def run_once(self) -> int:
+        before, self.newest = self.newest, await self._store.budget.newest_budget()
+        return int(self.newest != before)
+
+
+class BudgetGate:
+    """The budgets of one lane."""
+
+    def __init__(
+        self,
+        lane: OwnedLane,
+        executor: Executor,
+        store: Store,
+        clock: Clock,
+        directory: BudgetDirectory,
+    ) -> None:
+        self._lane = lane
+        self._executor = executor
+        self._policy = executor.policy
+        self._store = store
+        self._clock = clock
+        self._directory = directory
+
+    async def let_in(self, action: AnyAction) -> AnyAction | None:
+        """Return an action as far as budgets allow it; None if the state is another by now."""
+        match action:
+            case CallModel(running=False):
+                return await self._call(action)
+            case CompactContext(sums_up=True):
+                return await self._summary(action)
+            case RunTools(start=start) if start:
+                return await self._tools(action)
+        return action
+
+    async def _call(self, action: CallModel) -> AnyAction | None:
+        if not (states := await self._states()):
+            return action
+        folds = self._lane.folds
+        view = await folds.view()
+        joins = (action.delivery, *action.joins) if action.delivery else action.joins
+        estimate = await self._executor.estimate(folds.state, folds.slices, view, joins)
+        found = admit_call(folds.state, action, states, estimate, self._lane.earliest())
+        return self._merged(found)
+
+    async def _summary(self, action: CompactContext) -> AnyAction | None:
+        if not (states := await self._states()):
+            return action
+        folds = self._lane.folds
+        view = await folds.view()
+        estimate = await self._executor.estimate(folds.state, folds.slices, view, ())
+        return admit_summary(action, states, estimate)
+
+    async def _tools(self, action: RunTools) -> AnyAction | None:
+        """Let as many calls begin as budgets allow that limit calls."""
+        lane = self._lane.folds.state
+        assert lane.turn is not None
+        states = [
+            state for state in await self._states() if state.terms.limits.tool_calls != UNLIMITED
+        ]
+        if not states:
+            return action
+        now = self._lane.earliest()
+        found = admit_tools(lane, action, states, now)
+        return rest_for(lane, (), now) if found is None else self._merged(found)
+
+    def _merged(self, action: AnyAction) -> AnyAction:
+        """Add what else a lane waits for that waits for a budget."""
+        if not isinstance(action, Park):
+            return action
+        lane = self._lane.folds.state
+        rest = rest_for(lane, action.wait, self._lane.earliest(), action.until)
+        return replace(rest, budgets=action.budgets, ended=action.ended)
+
+    async def _states(self) -> list[BudgetState]:
+        """Return how all budgets stand that count what this lane does, the narrowest first."""
+        lane = self._lane.folds.state
+        own = session_terms(lane, self._policy.session_budget)
+        found: list[BudgetState] = []
+        if own or self._directory.newest:
+            await self._lane.flush()  # what was settled by then is free
+            lane = self._lane.folds.state
+            now = self._lane.date()
+            keys = [on_day(key, now) for key in keys_of(lane)]
+            if not self._directory.newest:
+                keys = keys[:1]
+            found = [*await insist(self._clock, self._store.budget.find_budgets, lane.tenant, keys)]
+            if own and not any(state.key.scope == "session" for state in found):
+                found.append(BudgetState(BudgetKey("session", lane.session), own))
+        if state := turn_state(lane, self._policy):
+            found.append(state)
+        return in_order(found)
+
+    # Children
+
+    async def share(self, waits: ToolWaits) -> tuple[BudgetTerms, BudgetHold] | None:
+        """Return what each child may use that a call is about to start, and what is held for it.
+
+        Of what is free the open calls of the step get the same share each, and the lane keeps one.
+        None if nothing is limited.
+        """
+        states = [s for s in await self._states() if s.key.scope in ("turn", "session")]
+        if not states:
+            return None
+        lane = self._lane.folds.state
+        assert lane.turn is not None
+        waiting = {q.call_id for q in lane.turn.requests.values() if q.kind == "child"}
+        others = sum(
+            not call.is_done and name != waits.call_id and name not in waiting
+            for name, call in lane.turn.calls.items()
+        )
+        terms = states[0].terms
+        limits = share_of(states, others + len(waits.children))
+        keys = tuple(state.key for state in states)
+        share = BudgetTerms(limits, terms.on_end, terms.unpriced)
+        return share, BudgetHold(held_of(limits), lane.turn.id, keys)
