@@ -131,6 +131,7 @@ class WorkflowContext(Context[Deps]):
         self._waiting.ask_for(key)
         known = self._waiting.call.memo.get(key)
         if known is None:
+            self._waiting.check_new(key)
             known = "false" if self._waiting.is_replaying(scope) else "true"
             self._journal.note(ToolStepRecorded(call_id=self.call_id, name=key, value=known))
         return known == "true"
@@ -173,6 +174,7 @@ class WorkflowContext(Context[Deps]):
                 if timeout is None:
                     raise self._waiting.stop_at(new)
                 raise self._waiting.stop_until(pause, milliseconds(timeout), new)
+            self._waiting.check_new(wait)
             self._journal.note(EventTaken(call_id=self.call_id, name=wait, event=about))
             known = self._waiting.call.memo.get(wait)
             assert known is not None

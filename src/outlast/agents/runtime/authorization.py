@@ -36,6 +36,7 @@ async def require(
         raise AuthorizationError(f"nobody can be asked here to sign in to {connection}")
     if waiting.has_begun(name):
         raise waiting.stop_at(NewWait(name))
+    waiting.check_new(name)
     wanted = (*(grant.scopes if grant else ()), *scopes)
     with waiting.busy():
         begun = await account.begin(wanted, timeout, waiting.journal.latest())

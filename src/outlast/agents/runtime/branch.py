@@ -224,13 +224,17 @@ class Join:
     ) -> None:
         close(branch.given)  # which a branch that was cancelled early has not begun
         has_ended = not branch.scope.waits
-        if has_ended and self._queue and not (branch.error or joined.done()):
+        # What undoes a body is registered in all branches, those that lost or were not awaited
+        # included: so all are run as far as they had come.
+        is_undoing = self._waiting.is_undoing
+        goes_on = is_undoing or (has_ended and not branch.error)
+        if self._queue and goes_on and not joined.done():
             self._begin(self._queue.pop(0), joined)
         else:
             self._left -= 1
         if has_ended and not joined.done():
             self._ended.append(branch)
-        is_decided = has_ended and (self._is_race or branch.error)
+        is_decided = has_ended and (self._is_race or branch.error) and not is_undoing
         if (is_decided or not self._left) and not joined.done():
             joined.set_result(None)
 
@@ -241,6 +245,9 @@ class Join:
         if winner:
             others = [branch for branch in self.branches if branch is not winner]
             waiting.lose(tuple(branch.scope.path for branch in others))
+            if waiting.is_undoing and others:
+                tasks = [waiting.begin(branch.scope, branch.run()) for branch in others]
+                await asyncio.wait(tasks)
             for branch in others:
                 close(branch.given)
             await self.run([winner])

@@ -365,6 +365,8 @@ class Context(ConcurrentWaits, Generic[Deps]):
         wait, known = self._waiting.next("callback", quoted(about))
         if known is not None:
             return Callback(self._waiting, wait, "")
+        if self._waiting.is_undoing:
+            return Callback(self._waiting, wait, "")
         with self._waiting.busy():
             token = await self._journal.open_callback(self.call_id, wait, milliseconds(timeout))
         url = f"{self._environment.public_url}/v1/callbacks/{token}"

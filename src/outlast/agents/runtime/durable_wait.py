@@ -172,6 +172,11 @@ class WaitTracker:
             and not name.startswith(tuple(self._lost))
         )
 
+    def check_new(self, wait: str) -> None:
+        """Stop at a wait that is about to begin something, while only the undo is collected."""
+        if self.is_undoing:
+            raise self.stop_at(NewWait(wait))
+
     def begin_undo(self) -> None:
         """Begin the scope of what undoes a body, which has been run as far as it had come."""
         self.is_undoing = False
@@ -204,8 +209,6 @@ class WaitTracker:
         for number in count(1):
             wait = first if number == 1 else f"{first}~{number}"
             if (known := self.come_since(wait)) != WITHDRAWN:
-                if known is None and self.is_undoing:
-                    raise self.stop_at(NewWait(wait))
                 yield wait, known
 
     def next(self, kind: str, name: str) -> tuple[str, str | None]:

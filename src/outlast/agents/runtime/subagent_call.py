@@ -52,6 +52,7 @@ class Subagent:
         content = self._content(message)
         wait, known = self._waiting.next("agent", self._name_of(content, name))
         if known is None and not self._waiting.has_begun(wait):
+            self._waiting.check_new(wait)
             with self._waiting.busy():
                 await self._waiting.journal.start_child(
                     self._waiting.call_id, self._new(wait, content)
