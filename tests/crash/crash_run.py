@@ -128,8 +128,14 @@ async def play_all(
 
 async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]) -> Story:
     async with scene.open() as app:
+        await app.queues.set("crashes", concurrency=1)
         session: Session[Any] = await app.start(
-            agent, "Go!", dispatch_id="start", principal="ada", tags={"customer": "42"}
+            agent,
+            "Go!",
+            dispatch_id="start",
+            principal="ada",
+            tags={"customer": "42"},
+            queue="crashes",
         )
         assert session.receipt is not None
         over = asyncio.Event()
@@ -138,6 +144,8 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
         outputs = [(await receipt.result()).output for receipt in receipts]
         over.set()
         exits = await workers
+        held = await app.store.limit.lines("queue:")
+        assert not held, f"all turns are over, and places are held or waited for: {held}"
         return Story(
             logs=tuple(await read_logs(app.store, scene.book)),
             outputs=tuple(outputs),
