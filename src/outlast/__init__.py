@@ -33,7 +33,8 @@ from outlast.session import Receipt, Request, Result, Session, WaitingFor
 from outlast.session.inbox import QueueLimits
 from outlast.session.queue import QueueEntry
 from outlast.session.router import Key, Token
-from outlast.session.run import Run, RunInfo, RunResult
+from outlast.session.run import Run, RunInfo, RunResult, RunStatus
+from outlast.session.run_list import RunSummary
 from outlast.session.start import Webhook
 from outlast.workflows.context import WorkflowContext
 from outlast.workflows.workflow import Workflow, workflow
@@ -85,6 +86,8 @@ __all__ = [
     "Run",
     "RunInfo",
     "RunResult",
+    "RunStatus",
+    "RunSummary",
     "Schedule",
     "ServerSettings",
     "Session",

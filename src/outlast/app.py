@@ -73,7 +73,8 @@ from outlast.session.provider import ProviderControl
 from outlast.session.queue import QueueControl, QueueEntry, SessionPlaces
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
-from outlast.session.run import Run
+from outlast.session.run import Run, RunStatus
+from outlast.session.run_list import RunSummary, list_runs
 from outlast.session.start import NewSession, SessionStarter, Webhook
 from outlast.session.usage import UsageControl
 from outlast.store import SessionInfo, Store
@@ -465,6 +466,8 @@ class Outlast:
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first; with `tags`, those that were started with all of them.
 
+        Runs of workflows are listed by `runs`.
+
         With `failed`, those whose last turn failed: with this `code`, at this instant or after it
         (`timedelta`: so long ago at most). Each says why in its `failure`.
         """
@@ -474,6 +477,7 @@ class Outlast:
             status=check_status(status),
             tags=check_tags(tags),
             failed=check_failed(failed, code, since, self.store.clock),
+            kind="session",
             before=check_cursor("before", before),
             limit=check_limit(limit),
         )
@@ -485,6 +489,32 @@ class Outlast:
         any more, state and output types that have changed. Changes nothing.
         """
         return await check_code(self.store, self.agents, self.workflows)
+
+    async def runs(
+        self,
+        workflow: Workflow[Any, Any] | str | None = None,
+        *,
+        tenant: str | None = None,
+        status: RunStatus | None = None,
+        tags: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[RunSummary]:
+        """List runs, newest first; with `tags`, those that were started with all of them.
+
+        Of a `workflow` that the code no longer has, give the name. A list goes on behind the run
+        `before`, the last of the page.
+        """
+        name = workflow.name if isinstance(workflow, Workflow) else workflow
+        return await list_runs(
+            self.store.listing,
+            status,
+            check_limit(limit),
+            tenant=check_sought("tenant", tenant),
+            agent=check_sought("workflow", name),
+            tags=check_tags(tags),
+            before=check_cursor("before", before),
+        )
 
     # Hooks
 

@@ -29,6 +29,8 @@ STATUS: Mapping[type[OutlastError], int] = {
     e.InvalidDefinition: 500,
     e.UnknownAgent: 404,
     e.UnknownSession: 404,
+    e.UnknownRun: 404,
+    e.UnknownWorkflow: 404,
     e.UnknownDelivery: 404,
     e.UnknownRequest: 404,
     e.UnknownDeployment: 404,

@@ -17,6 +17,7 @@ TAGS = {
     "control": "Cancel, end, retry, compact, rewind.",
     "streams": "Read a session's log, and what is added to it.",
     "agents": "The one session of an agent that has a key.",
+    "runs": "Start runs of workflows, list them, read and steer them.",
     "requests": "What humans are asked, and their answers.",
     "fleet": "Lanes, workers, providers and queues.",
     "usage": "What models were used for, and what that has cost.",

@@ -6,7 +6,7 @@ handed to users as it is: its instants are datetimes, where records and commits 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -55,6 +55,10 @@ class LaneInfo(Struct, frozen=True, gc=False, kw_only=True):
     wait: tuple[str, ...] = ()
 
 
+SessionKind = Literal["session", "run"]
+"""What a list can be of: conversations and tasks with agents, or runs of workflows."""
+
+
 class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
     """A session as it is listed. `status` is that of its liveliest lane, or how it ended.
 
@@ -86,6 +90,15 @@ class SessionInfo(Struct, frozen=True, gc=False, kw_only=True):
             return None
         found = [lane.failure for lane in self.lanes if lane.failure]
         return max(found, key=lambda failure: failure.since, default=None)
+
+
+def range_of(kind: SessionKind | None, before: str | None) -> tuple[str, str | None]:
+    """Return between which two ids, both left out, the sessions of a kind are listed."""
+    if kind is None:
+        return "", before
+    prefix = {"session": "ses_", "run": "run_"}[kind]
+    end = f"{prefix}~"  # no id has a `~`: it is behind all that begin so
+    return prefix, end if before is None else min(before, end)
 
 
 class DeliveryInfo(Struct, frozen=True, gc=False, kw_only=True):
@@ -179,10 +192,14 @@ class ListingStore(Protocol):
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
+        kind: SessionKind | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
         """List sessions, newest first, those older than the session `before`.
+
+        A list of both kinds has sessions before runs: it is in the order of the ids, which begin
+        with what they are of. A list of one kind reads nothing of the other.
 
         Of each, at most `MOST_LANES_LISTED` lanes are read: `lanes` has all of them, page by page.
 

@@ -61,6 +61,7 @@ from outlast.store import (
     WorkerInfo,
     WorkStore,
 )
+from outlast.store.listing import SessionKind
 
 
 class Wrapper:
@@ -192,6 +193,7 @@ class WrappedListing(Wrapper):
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
+        kind: SessionKind | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
@@ -202,6 +204,7 @@ class WrappedListing(Wrapper):
             parent=parent,
             tags=tags,
             failed=failed,
+            kind=kind,
             before=before,
             limit=limit,
         )

@@ -18,6 +18,7 @@ from outlast.store import (
     SessionInfo,
     StoreCounts,
 )
+from outlast.store.listing import SessionKind, range_of
 from outlast.store.pin import Pin
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.claim import to_json
@@ -47,15 +48,18 @@ class PostgresListing:
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
+        kind: SessionKind | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
+        first, last = range_of(kind, before)
         filters = {
             "tenant": tenant,
             "agent": agent,
             "status": status,
             "parent": parent,
-            "before": before,
+            "first": first,
+            "before": last,
             "limit": limit,
             **tag_filters(tags),
             **failure_filters(failed),

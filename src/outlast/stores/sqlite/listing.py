@@ -23,7 +23,7 @@ from outlast.store import (
     StoreCounts,
     WorkerInfo,
 )
-from outlast.store.listing import MOST_LANES_LISTED
+from outlast.store.listing import MOST_LANES_LISTED, SessionKind, range_of
 from outlast.store.pin import Pin
 from outlast.store.work import DeploymentInfo
 from outlast.stores.sqlite.access import Access
@@ -60,15 +60,18 @@ class SqliteListing:
         parent: str | None = None,
         tags: Mapping[str, str] | None = None,
         failed: FailureFilter | None = None,
+        kind: SessionKind | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
+        first, last = range_of(kind, before)
         filters = {
             "tenant": tenant,
             "agent": agent,
             "status": status,
             "parent": parent,
-            "before": before,
+            "first": first,
+            "before": last,
             "limit": limit,
             **tag_filters(tags),
             **failure_filters(failed),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.instant import date_of
 from outlast.store import DeliveryInfo, LaneInfo, OpenFilter, OpenLane, SessionInfo, Store
-from outlast.store.listing import MOST_LANES_LISTED
+from outlast.store.listing import MOST_LANES_LISTED, SessionKind
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import (
     admit,
@@ -210,6 +211,29 @@ class ListingContract(StoreUnderTest):
         assert first == [started[4], started[3]]
         rest = [s.session_id for s in await store.listing.sessions(before=first[-1])]
         assert rest == [started[2], started[1], started[0]]
+
+    async def test_sessions_and_runs_are_listed_apart_each_newest_first(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        names: dict[SessionKind, list[str]] = {"session": [], "run": []}
+        for _ in range(3):
+            for kind in names:
+                clock.advance(1)
+                name = clock.new_id(kind[:3])
+                started = replace(new_session(clock, tags={"customer": "42"}), session_id=name)
+                names[kind].insert(0, (await admit(store, started)).session_id)
+
+        async def listed(kind: SessionKind | None, **filters: Any) -> list[str]:
+            found = await store.listing.sessions(kind=kind, **filters)
+            return [session.session_id for session in found]
+
+        for filters in ({}, {"tenant": "default"}, {"tags": {"customer": "42"}}):
+            for kind, expected in names.items():
+                assert await listed(kind, **filters) == expected
+                assert await listed(kind, limit=2, **filters) == expected[:2]
+                assert await listed(kind, before=expected[0], **filters) == expected[1:]
+            assert await listed(None, **filters) == names["session"] + names["run"]
+        assert await listed("run", before=names["session"][0]) == names["run"]
 
     async def test_sessions_are_listed_by_tenant_agent_and_status(
         self, store: Store, clock: ManualClock

@@ -10,7 +10,8 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
        s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
        outlast.now_ms()
   FROM outlast.session_list AS s
- WHERE (:before::text IS NULL OR s.id < :before)
+ WHERE s.id > :first
+   AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
  ORDER BY s.id DESC
@@ -21,7 +22,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
        s.over, s.token, s.parent, s.tags::text, s.some_lanes, s.lane_count,
        outlast.now_ms()
   FROM outlast.session_list AS s
- WHERE s.tenant = :tenant AND s.id <> ''
+ WHERE s.tenant = :tenant AND s.id > :first
    AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
@@ -42,6 +43,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
        ) AS s
  WHERE t.name = :tag_name
    AND t.value = :tag_value
+   AND t.id > :first
    AND (:before::text IS NULL OR t.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
@@ -62,6 +64,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
  WHERE t.tenant = :tenant
    AND t.name = :tag_name
    AND t.value = :tag_value
+   AND t.id > :first
    AND (:before::text IS NULL OR t.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
@@ -77,6 +80,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
   JOIN outlast.session_list AS s ON s.tenant = c.tenant AND s.sid = c.sid
  WHERE c.parent = :parent
    AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND s.id > :first
    AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)
@@ -97,6 +101,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
                                 AND (:code::text IS NULL OR l.failure_code = :code))
    AND s.over IN ('', 'failed')
    AND (:tenant::text IS NULL OR s.tenant = :tenant)
+   AND s.id > :first
    AND (:before::text IS NULL OR s.id < :before)
    AND (:agent::text IS NULL OR s.agent = :agent)
    AND (:status::text IS NULL OR s.status = :status)

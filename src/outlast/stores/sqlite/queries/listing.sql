@@ -14,7 +14,8 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
        parent,
        (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
   FROM outlast_session_list AS v
- WHERE (:before IS NULL OR id < :before)
+ WHERE id > :first
+   AND (:before IS NULL OR id < :before)
    AND (:agent IS NULL OR agent = :agent)
    AND (:status IS NULL OR status = :status)
    AND (:parent IS NULL OR parent = :parent)
@@ -27,6 +28,7 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
        (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
   FROM outlast_session_list AS v
  WHERE tenant = :tenant
+   AND id > :first
    AND id < coalesce(:before, '~')
    AND (:agent IS NULL OR agent = :agent)
    AND (:status IS NULL OR status = :status)
@@ -44,6 +46,7 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
  CROSS JOIN outlast_session_list AS v ON v.sid = t.sid
  WHERE t.name = :tag_name
    AND t.value = :tag_value
+   AND t.id > :first
    AND t.id < coalesce(:before, '~')
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
@@ -64,6 +67,7 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
  WHERE t.tenant = :tenant
    AND t.name = :tag_name
    AND t.value = :tag_value
+   AND t.id > :first
    AND t.id < coalesce(:before, '~')
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
@@ -83,6 +87,7 @@ SELECT sid, id, tenant, agent, mode, status, created_at, updated_at, last_offset
  WHERE parent = :parent
    AND parent <> ''
    AND (:tenant IS NULL OR tenant = :tenant)
+   AND id > :first
    AND (:before IS NULL OR id < :before)
    AND (:agent IS NULL OR agent = :agent)
    AND (:status IS NULL OR status = :status)
@@ -167,6 +172,7 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
  CROSS JOIN outlast_session_list AS v ON v.sid = f.sid
  WHERE v.over IN ('', 'failed')
    AND (:tenant IS NULL OR v.tenant = :tenant)
+   AND v.id > :first
    AND (:before IS NULL OR v.id < :before)
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
@@ -191,6 +197,7 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
            AND (:code IS NULL OR l.failure_code = :code)) AS f
  CROSS JOIN outlast_session_list AS v ON v.sid = f.sid
  WHERE v.over IN ('', 'failed')
+   AND v.id > :first
    AND (:before IS NULL OR v.id < :before)
    AND (:agent IS NULL OR v.agent = :agent)
    AND (:status IS NULL OR v.status = :status)
