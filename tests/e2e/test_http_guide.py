@@ -20,7 +20,7 @@ from outlast.server.principal import SCOPES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "http.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"\b(?:ses|dlv|req|wrk|key|outlast)_[\w-]+")
+NAME = re.compile(r"\b(?:ses|run|dlv|req|wrk|key|outlast)_[\w-]+")
 PLACE = "http://127.0.0.1:8000"
 LEFT_OUT = "…"
 

@@ -42,10 +42,15 @@ async def ask(ctx: WorkflowContext) -> str:
     return (await ctx.ask("Go on?", ["yes", "no"])).option
 
 
+@workflow
+async def pay(ctx: WorkflowContext) -> str:
+    return str(await ctx.wait_event("paid", timeout=timedelta(days=1)))
+
+
 @asynccontextmanager
 async def yard(**given: Any) -> AsyncIterator[Scene]:
     options: Json = {"public_url": OUTSIDE, "worker": FAST, "store": "memory://", **given}
-    async with Outlast([report, nap, fall, ask], **options) as app:
+    async with Outlast([report, nap, fall, ask, pay], **options) as app:
         made = Scene(app, create(app, ServerSettings()))
         yield made
         made.api.state.backend.feeds.close()
@@ -205,6 +210,49 @@ async def test_a_request_of_a_run_is_answered() -> None:
         assert result.unwrap() == "yes"
 
 
+async def test_a_run_that_errored_is_tried_again_as_a_new_run_once() -> None:
+    async with yard() as scene:
+        caller = scene.caller()
+        run = (await caller.ask("POST", "/workflows/fall?wait=result", 200, json={}))["run_id"]
+        body = {"dispatch_id": "again"}
+        again = await caller.ask("POST", f"/runs/{run}/retry", 202, json=body)
+        twice = await caller.ask("POST", f"/runs/{run}/retry", 202, json=body)
+        record = await caller.ask("GET", f"/runs/{again['run_id']}?meta")
+        done = (await caller.ask("POST", "/workflows/report?wait=result", 200, json=JUNE))["run_id"]
+
+        assert again["run_id"] != run
+        assert (twice["run_id"], twice["duplicate"]) == (again["run_id"], True)
+        assert record["retry_of"] == run
+        assert (await caller.ask("GET", f"/runs/{run}?meta"))["status"] == "errored"
+        await caller.ask("POST", f"/runs/{done}/retry", 409, json={})
+
+
+async def test_an_event_is_taken_by_the_body_once() -> None:
+    async with yard() as scene:
+        caller = scene.caller()
+        run = (await caller.ask("POST", "/workflows/pay", 202, json={}))["run_id"]
+        event = {"name": "paid", "payload": {"cents": 500}, "dispatch_id": "invoice-1"}
+        for _ in range(2):
+            await caller.ask("POST", f"/runs/{run}/events", 202, json=event)
+
+        result = await (await scene.app.get_run(run)).wait()
+        assert "500" in str(result.unwrap())
+        await caller.ask("POST", f"/runs/{run}/events", 422, json={"payload": 1})
+
+
+async def test_steps_are_listed_page_by_page() -> None:
+    async with yard() as scene:
+        caller = scene.caller()
+        started = await caller.ask("POST", "/workflows/report?wait=result", 200, json=JUNE)
+        page = await caller.ask("GET", f"/runs/{started['run_id']}/steps")
+        behind = await caller.ask("GET", f"/runs/{started['run_id']}/steps?cursor=1")
+
+        [step] = page["steps"]
+        assert "title" in step["name"]
+        assert (step["status"], step["value"], step["error"]) == ("completed", "JUNE", None)
+        assert (page["next_cursor"], behind) == (None, {"steps": [], "next_cursor": None})
+
+
 async def test_what_cannot_be_started_is_refused_and_leaves_nothing() -> None:
     async with yard() as scene:
         caller = scene.caller()
@@ -225,7 +273,13 @@ async def test_a_run_is_not_there_for_another_tenant_and_says_nothing_of_its_own
         run = (await ours.ask("POST", "/workflows/nap", 202, json={}))["run_id"]
         missing = run[:-1] + ("0" if run[-1] != "0" else "1")
 
-        for method, path in (("GET", ""), ("GET", "?meta"), ("POST", "/cancel")):
+        for method, path in (
+            ("GET", ""),
+            ("GET", "?meta"),
+            ("GET", "/steps"),
+            ("POST", "/cancel"),
+            ("POST", "/retry"),
+        ):
             answers = [
                 await theirs.ask(method, f"/runs/{name}{path}", 404) for name in (run, missing)
             ]
@@ -249,6 +303,9 @@ async def test_a_run_is_not_there_for_another_tenant_and_says_nothing_of_its_own
         ("send", "GET", "/runs/run_1?meta"),
         ("send", "POST", "/workflows/nap?wait=result"),
         ("read", "POST", "/runs/run_1/cancel"),
+        ("read", "POST", "/runs/run_1/retry"),
+        ("read", "POST", "/runs/run_1/events"),
+        ("send", "GET", "/runs/run_1/steps"),
     ],
 )
 async def test_each_route_needs_its_scope(scope: str, method: str, path: str) -> None:

@@ -19,8 +19,9 @@ from outlast.server.model.session import (
     usage_out,
     waiting_out,
 )
-from outlast.server.model.shape import INSTANT, In, Instant, Out, example, rfc3339_or_none
+from outlast.server.model.shape import INSTANT, Id, In, Instant, Out, example, rfc3339_or_none
 from outlast.session.run import RunInfo, RunResult, RunStatus
+from outlast.session.run_history import RunStep, StepStatus
 from outlast.session.run_list import RunSummary
 
 RUN = "run_01K5ZJ3M8Q4V6X2T9R7B1C0D5F"
@@ -158,6 +159,74 @@ class RunCancelIn(In):
     model_config = example({"reason": "no longer needed"})
 
     reason: Reason = ""
+
+
+class RunRetryIn(In):
+    """Try a run again that has errored or was cancelled."""
+
+    model_config = example({"dispatch_id": "again-1"})
+
+    dispatch_id: DispatchId = None
+
+
+class RunEventIn(In):
+    """An event for a run."""
+
+    model_config = example({"name": "paid", "payload": {"cents": 500}})
+
+    name: Id
+    payload: Any = None
+    dispatch_id: DispatchId = None
+
+
+class RunStepOut(Out):
+    """A step of a run. `name` is what it is known by."""
+
+    name: str
+    status: StepStatus
+    attempt: int
+    value: Any
+    error: FailureOut | None
+    started_at: Instant | None = Field(
+        description="None: it would simply be done again, so its start is not recorded."
+    )
+    ended_at: Instant | None
+
+
+class RunStepsOut(Out):
+    """Some steps of a run, in the order in which they began."""
+
+    model_config = example(
+        {
+            "steps": [
+                {
+                    "name": "total",
+                    "status": "completed",
+                    "attempt": 1,
+                    "value": 17,
+                    "error": None,
+                    "started_at": INSTANT,
+                    "ended_at": INSTANT,
+                }
+            ],
+            "next_cursor": None,
+        }
+    )
+
+    steps: list[RunStepOut]
+    next_cursor: str | None
+
+
+def run_step_out(step: RunStep) -> RunStepOut:
+    return RunStepOut(
+        name=step.name,
+        status=step.status,
+        attempt=step.attempt,
+        value=step.value,
+        error=failure_out(step.error) if step.error else None,
+        started_at=rfc3339_or_none(step.started_at),
+        ended_at=rfc3339_or_none(step.ended_at),
+    )
 
 
 def run_item(run: RunSummary) -> RunItem:

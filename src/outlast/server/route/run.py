@@ -16,17 +16,22 @@ from outlast.server.dependency import Reader, Sender, Served, answers
 from outlast.server.model.delivery import AcceptedOut
 from outlast.server.model.run import (
     RunCancelIn,
+    RunEventIn,
     RunIn,
     RunOut,
     RunPage,
+    RunResultOut,
+    RunRetryIn,
     RunStartedOut,
+    RunStepsOut,
     run_item,
     run_out,
     run_result_out,
+    run_step_out,
 )
 from outlast.server.model.shape import Id
 from outlast.server.principal import INTERNALS, READ, Principal
-from outlast.server.route.reading import LONGEST
+from outlast.server.route.reading import LONGEST, OFFSET
 from outlast.server.route.session import Limit, TagsSought
 from outlast.server.stream.durable import durable_response
 from outlast.server.stream.protocol import DurableQuery, asked
@@ -97,9 +102,7 @@ async def start_run(
         found = run_result_out(result, from_json(to_json(result.output)), name)
         if found.status in ("completed", "errored", "cancelled"):
             response.status_code = 200
-    url = backend.url(request, f"/runs/{run.id}")
-    response.headers["Location"] = url
-    return RunStartedOut(run_id=run.id, stream_url=url, duplicate=run.duplicate, result=found)
+    return started(backend, request, response, run, found)
 
 
 async def start(app: Outlast, name: str, body: RunIn, caller: Principal) -> Run[Any]:
@@ -178,6 +181,66 @@ async def cancel_run(
     run = await found_run(backend, caller, run_id)
     await run.cancel(body.reason if body else "", principal=caller.name)
     return AcceptedOut()
+
+
+@router.post("/{run_id}/retry", status_code=202, responses=answers(404, 409, body=True))
+async def retry_run(
+    run_id: str,
+    caller: Sender,
+    backend: Served,
+    request: Request,
+    response: Response,
+    body: Annotated[RunRetryIn | None, Body()] = None,
+) -> RunStartedOut:
+    """Start a new run that tries this one again, with what has succeeded in it."""
+    run = await found_run(backend, caller, run_id)
+    again = await run.retry(dispatch_id=body.dispatch_id if body else None, principal=caller.name)
+    return started(backend, request, response, again)
+
+
+@router.post("/{run_id}/events", status_code=202, responses=answers(404, 409, body=True))
+async def send_event(run_id: str, caller: Sender, backend: Served, body: RunEventIn) -> AcceptedOut:
+    """Send an event to a run; it is kept until the body waits for one of its name."""
+    run = await found_run(backend, caller, run_id)
+    await run.send_event(
+        body.name, body.payload, dispatch_id=body.dispatch_id, principal=caller.name
+    )
+    return AcceptedOut()
+
+
+@router.get("/{run_id}/steps", responses=answers(400, 404))
+async def read_run_steps(
+    run_id: str,
+    caller: Reader,
+    backend: Served,
+    cursor: Annotated[
+        str | None, Query(pattern=OFFSET, description="From where the last page ended.")
+    ] = None,
+    limit: Limit = 100,
+) -> RunStepsOut:
+    """List the steps of a run in the order in which they began."""
+    run = await found_run(backend, caller, run_id)
+    first = int(cursor or 0)
+    steps = await run.steps()
+    page = steps[first : first + limit]
+    goes_on = len(steps) > first + limit
+    return RunStepsOut(
+        steps=[run_step_out(step) for step in page],
+        next_cursor=str(first + limit) if goes_on else None,
+    )
+
+
+def started(
+    backend: ServerBackend,
+    request: Request,
+    response: Response,
+    run: Run[Any],
+    result: RunResultOut | None = None,
+) -> RunStartedOut:
+    """Say where a run is read, in a header too."""
+    url = backend.url(request, f"/runs/{run.id}")
+    response.headers["Location"] = url
+    return RunStartedOut(run_id=run.id, stream_url=url, duplicate=run.duplicate, result=result)
 
 
 async def found_run(backend: ServerBackend, caller: Principal, run_id: str) -> Run[Any]:
