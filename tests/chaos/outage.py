@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,6 +63,8 @@ BLOCKED = ("401", "403", "404")
 CALLS_PER_LANE = 1
 """How many calls of each lane reach the provider while it is away, on average, at most: most lanes
 learn from others that it is, those that call it do so before, and one at a time probes it."""
+FAILED = (r.ModelRetrying, r.ProviderUnavailable, r.ProviderStillUnavailable)
+"""What is recorded of a call that came to nothing."""
 CHUNKS = 16
 TOLD_LATE = 0.1
 """Seconds by which the store's time and the provider's may differ."""
@@ -84,19 +86,23 @@ class OutageSettings(Struct, frozen=True, kw_only=True):
 
 
 class OutageReport(Struct, kw_only=True):
-    """What came of a run: `calls` reached the provider while it was away, `tries` were made."""
+    """What came of a run: `calls` reached the provider while it was away, `tries` were made.
+
+    `cut` calls were cut off with their worker: those are made again, once for each kill.
+    """
 
     store: str
     kind: str
     lanes: int = 0
     calls: int = 0
     tries: int = 0
+    cut: int = 0
     parked: int = 0
     wrong: list[str] = []
 
     def __str__(self) -> str:
         found = f"{len(self.wrong) or 'nothing'} found wrong"
-        calls = f"{self.calls} calls reached it, {self.tries} failed"
+        calls = f"{self.calls} calls reached it, {self.tries} failed, {self.cut} were cut off"
         lanes = f"{self.parked} of {self.lanes} lanes were parked"
         return f"{self.store}: provider away ({self.kind}): {calls}, {lanes}: {found}"
 
@@ -276,18 +282,35 @@ class OutageRun:
         report.lanes = len(self._sessions)
         report.calls = sum(received.while_away for received in self._provider.requests)
         most = CALLS_PER_LANE * report.lanes
-        if max(report.calls, report.tries) > most:
+        if max(report.calls - report.cut, report.tries) > most:
             self._wrong(f"a provider that was away was called more than {most} times: {report}")
 
     def _count(self, entries: tuple[Entry, ...]) -> None:
         records = [entry.record for entry in entries]
-        away = (r.ModelRetrying, r.ProviderUnavailable, r.ProviderStillUnavailable)
-        tries = [e for e in records if isinstance(e, away) and getattr(e, "asked", True)]
+        tries = [e for e in records if isinstance(e, FAILED) and getattr(e, "asked", True)]
         self._report.tries += len(tries)
+        away_at = [received.at for received in self._provider.requests if received.while_away]
+        if away_at:
+            since, until = min(away_at) - TOLD_LATE, max(away_at) + TOLD_LATE
+            self._report.cut += cut_off_in(entries, 1000 * since, 1000 * until)
         self._report.parked += any(isinstance(e, r.ProviderUnavailable) for e in records)
 
     def _wrong(self, what: str) -> None:
         self._report.wrong.append(what)
+
+
+def cut_off_in(entries: Sequence[Entry], since: float, until: float) -> int:
+    """Count the model calls made between two instants, under way when the lane was taken over."""
+    cut, began_at = 0, 0
+    for entry in entries:
+        if isinstance(entry.record, r.LaneTakenOver):
+            cut += since <= began_at <= until
+            began_at = 0
+        elif isinstance(entry.record, r.ModelStarted):
+            began_at = entry.at
+        elif isinstance(entry.record, (*FAILED, r.MessageCompleted)):
+            began_at = 0
+    return cut
 
 
 class AskedSteps:
