@@ -115,6 +115,9 @@ async def test_a_promoted_deployment_takes_the_next_turns(store: str) -> None:
             await app.deployments.retire("v1", to="v3")
         with pytest.raises(InvalidInput, match="cannot be retired to itself"):
             await app.deployments.retire("v1", to="v1")
+        with pytest.raises(InvalidInput, match="a deployment is a name such as") as refused:
+            await app.deployments.retire("v1", to="two words")
+        assert type(refused.value) is InvalidInput  # which the server answers with 400
 
 
 async def test_a_session_whose_key_is_rejected_is_gone_on_with_by_any_deployment(

@@ -7,7 +7,7 @@ Owns what may be asked of them. What a deployment's workers are given is decided
 from collections.abc import Sequence
 
 from outlast.core.setting import deployment_of
-from outlast.errors import InvalidInput, UnknownDeployment
+from outlast.errors import InvalidDefinition, InvalidInput, UnknownDeployment
 from outlast.store import DeploymentInfo, Store
 
 
@@ -23,7 +23,7 @@ class DeploymentControl:
 
     async def promote(self, name: str) -> None:
         """Make a deployment the current one of its agents: what is pinned to none goes on there."""
-        if not await self._store.work.promote(deployment_of("a deployment", name)):
+        if not await self._store.work.promote(checked(name)):
             raise await self._unknown(name)
 
     async def retire(self, name: str, *, to: str) -> int:
@@ -34,8 +34,7 @@ class DeploymentControl:
         """
         if name == to:
             raise InvalidInput(f"{name} cannot be retired to itself: name another deployment")
-        deployment_of("a deployment", name), deployment_of("a deployment", to)
-        moved = await self._store.work.retire(name, to)
+        moved = await self._store.work.retire(checked(name), checked(to))
         if moved is None:
             raise await self._unknown(name, to)
         return moved
@@ -47,3 +46,11 @@ class DeploymentControl:
         return UnknownDeployment(
             f"no worker has named a deployment {name!r}; there is: {listed}", deployment=name
         )
+
+
+def checked(name: str) -> str:
+    """Return a name that a deployment can have, known or not."""
+    try:
+        return deployment_of("a deployment", name)
+    except InvalidDefinition as error:  # in a setting it is that; here a caller has said it
+        raise InvalidInput(error.message) from None
