@@ -186,18 +186,6 @@ class Tool(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    async def may_be_approved_by(
-        self, who: str, requesters: Collection[str], watch: LoopWatch | None = None
-    ) -> bool:
-        """Say whether a principal may answer for a call that was made for the requesters."""
-        if not self.policy.restricted:
-            return True
-        if not who or (self.bar_requester and who in requesters):
-            return False
-        if self.approvers is None:
-            return True
-        return bool(await answer_of(watch, self.approvers, who, approvers=self.name))
-
     def misfit(self, called: str, args: str) -> str:
         """Return why a call cannot be run with these arguments: both forms, for a human."""
         try:
@@ -214,6 +202,19 @@ class Tool(Generic[P, R]):
         if callable(self.approval):
             return "always" if self.approval(args) else ""
         return "" if self.approval == "never" else self.approval
+
+
+async def may_approve(
+    tool: Tool[Any, Any], who: str, requesters: Collection[str], watch: LoopWatch | None = None
+) -> bool:
+    """Say whether a principal may answer for a call that was made for the requesters."""
+    if not tool.policy.restricted:
+        return True
+    if not who or (tool.bar_requester and who in requesters):
+        return False
+    if tool.approvers is None:
+        return True
+    return bool(await answer_of(watch, tool.approvers, who, approvers=tool.name))
 
 
 class Decorator(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outlast.agents.runtime.json_value import to_json
-from outlast.agents.tool import Tool
+from outlast.agents.tool import Tool, may_approve
 from outlast.core import record as r
 from outlast.core.json_text import JsonRefused, read_object
 from outlast.core.message import check_text
@@ -55,7 +55,7 @@ async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: s
             " where its agent is",
             request=asked.request_id,
         )
-    if tool and not await tool.may_be_approved_by(principal, asked.requesters):
+    if tool and not await may_approve(tool, principal, asked.requesters):
         raise NotAnApprover(
             f"{principal or 'who does not say who they are'} may not answer for {asked.tool}:"
             " somebody else has to",

@@ -24,7 +24,7 @@ from outlast.agents.runtime.rule_run import RuleRunner, last_words
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.runtime.tool_call import ToolRunner, dedupe_of
 from outlast.agents.state.change_request import make
-from outlast.agents.tool import Tool
+from outlast.agents.tool import Tool, may_approve
 from outlast.clock import Clock
 from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
@@ -204,7 +204,7 @@ class AgentExecutor:
             return True
         try:
             async with asyncio.timeout(LONGEST_DECISION):
-                return await tool.may_be_approved_by(reply.principal, requesters(lane), self._watch)
+                return await may_approve(tool, reply.principal, requesters(lane), self._watch)
         except Exception:  # the user's own function
             log.exception("approvers failed; the answer is refused", extra={"tool": tool.name})
             return False
