@@ -173,7 +173,8 @@ NEEDED = {
     "approve": "post /v1/requests/{request_id}",
     "internals": """get /v1/workers, get /v1/metrics, get /v1/providers,
         post /v1/providers/try, get /v1/sessions/{session_id}/state,
-        get /v1/queues, get /v1/queues/{name}""",
+        get /v1/queues, get /v1/queues/{name}, get /v1/deployments,
+        post /v1/deployments/{name}/promote, post /v1/deployments/{name}/retire""",
     "admin": """delete /v1/sessions/{session_id}, post /v1/sessions/{session_id}/state,
         post /v1/queues/{name}, delete /v1/queues/{name}, put /v1/budgets""",
 }
