@@ -107,16 +107,18 @@ def without(steps: Mapping[str, int], name: str) -> dict[str, int]:
     return {each: of for each, of in steps.items() if each != name}
 
 
-def tool_emitted(turn: Turn, e: r.ToolEmitted) -> Turn:
-    if not e.key:
-        return turn
-    return turn.with_call(e.call_id, memo=turn.calls[e.call_id].memo.with_text(e.key, "true"))
+def tool_emitted(lane: Lane, e: r.ToolEmitted) -> Lane:
+    if not e.key or lane.turn is None:
+        return lane
+    memo = lane.turn.calls[e.call_id].memo.with_text(e.key, "true")
+    return lane.with_call(e.call_id, memo=memo)
 
 
-def tool_progress(turn: Turn, e: r.ToolProgress) -> Turn:
-    if not e.done:
-        return turn
-    return turn.with_call(e.call_id, progress={**turn.calls[e.call_id].progress, e.name: e.done})
+def tool_progress(lane: Lane, e: r.ToolProgress) -> Lane:
+    if not e.done or lane.turn is None:
+        return lane
+    progress = {**lane.turn.calls[e.call_id].progress, e.name: e.done}
+    return lane.with_call(e.call_id, progress=progress)
 
 
 def tool_mismatched(turn: Turn, e: r.ToolMismatched) -> Turn:
@@ -186,14 +188,14 @@ def undo_ended(turn: Turn, e: r.UndoEnded) -> Turn:
 LANE_WORKFLOW: dict[type, Callable[[Lane, Any], Lane]] = {
     r.WorkflowCalled: workflow_called,
     r.EventReceived: event_received,
+    r.ToolEmitted: tool_emitted,
+    r.ToolProgress: tool_progress,
 }
 TURN_WORKFLOW: dict[type, Callable[[Turn, Any], Turn]] = {
     r.RunRestarted: run_restarted,
     r.ToolStepStarted: step_started,
     r.ToolStepRecorded: step_recorded,
     r.ToolStepFailed: step_failed,
-    r.ToolEmitted: tool_emitted,
-    r.ToolProgress: tool_progress,
     r.ToolMismatched: tool_mismatched,
     r.EventTaken: event_taken,
     r.UndoRegistered: undo_registered,
