@@ -58,6 +58,7 @@ from outlast.session.result import Result
 from outlast.session.router import Key, Token
 from outlast.session.run import Run, RunInfo, RunResult, RunStatus
 from outlast.session.run_history import RunStep
+from outlast.session.run_list import RunSummary
 from outlast.session.start import Webhook
 from outlast.session.state import SliceQuery
 from outlast.session.usage import UsageControl
@@ -1130,3 +1131,20 @@ class SyncOutlast(Bridge[Outlast]):
     def check(self) -> tuple[CodeFinding, ...]:
         """Compare this code with what is open in the store: what is missing, and what mends it."""
         return self._thread.run(self._target.check())
+
+    def runs(
+        self,
+        workflow: Workflow[Any, Any] | str | None = None,
+        *,
+        tenant: str | None = None,
+        status: RunStatus | None = None,
+        tags: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[RunSummary]:
+        """List runs, newest first; with `tags`, those that were started with all of them."""
+        return self._thread.run(
+            self._target.runs(
+                workflow, tenant=tenant, status=status, tags=tags, before=before, limit=limit
+            )
+        )
