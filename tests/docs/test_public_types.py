@@ -66,9 +66,9 @@ def is_handed_out(kind: type) -> bool:
 
 
 HANDED_OUT = set(
-    "BulkControl Callback Callbacks ChannelReceiver ConnectionControl Context"
+    "BudgetControl BulkControl Callback Callbacks ChannelReceiver ConnectionControl Context"
     " DeploymentControl InstructionContext Observation PolicyCall ProgressSection"
-    " PromptContext ProviderControl QueueControl Receipt RemoteBulk RemoteDeployments"
+    " PromptContext ProviderControl QueueControl Receipt RemoteBudgets RemoteBulk RemoteDeployments"
     " RemoteProviders RemoteQueues RemoteReceipt RemoteSession RemoteUsage RemoteWorkers Run"
     " ScheduleControl Session StartedChild WorkflowContext"
     " SessionChanges SessionContext SessionMutation Slice SliceChanges SliceMutation SliceQuery"

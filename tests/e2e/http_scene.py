@@ -11,7 +11,16 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from outlast import Agent, Context, Outlast, WorkerSettings, ask_question, tool
+from outlast import (
+    Agent,
+    Context,
+    Outlast,
+    WorkerSettings,
+    WorkflowContext,
+    ask_question,
+    tool,
+    workflow,
+)
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import UserMessage, text_of
 from outlast.server import ServerSettings
@@ -86,6 +95,17 @@ teller: Agent[Any, Any] = Agent(
     ScriptedModel(follow),
     tools=[refund, order_from_bank, wait_for_ever, ask_question],
 )
+
+
+@workflow
+async def hold(ctx: WorkflowContext, text: str) -> str:
+    """Take a step, then wait for a word."""
+    said = await ctx.step(repeat, text)
+    return said + str(await ctx.wait_event("word"))
+
+
+async def repeat(text: str) -> str:
+    return text
 
 
 class Caller(httpx.AsyncClient):
@@ -166,7 +186,7 @@ async def scene(
     settings: ServerSettings | None = None, store: str | Store = "memory://", **given: Any
 ) -> AsyncIterator[Scene]:
     options = {"public_url": OUTSIDE, "worker": FAST, **given}
-    async with Outlast([teller], store=store, **options) as app:
+    async with Outlast([teller, hold], store=store, **options) as app:
         made = Scene(app, create(app, settings))
         yield made
         made.api.state.backend.feeds.close()

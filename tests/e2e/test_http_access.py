@@ -165,18 +165,22 @@ NEEDED = {
         get /v1/sessions/{session_id}/stream, get /v1/streams/sessions/{session_id},
         head /v1/streams/sessions/{session_id}, get /v1/agents/{name}/{key},
         head /v1/agents/{name}/{key}, get /v1/requests, get /v1/lanes,
-        get /v1/usage, get /v1/usage/total, get /v1/budgets""",
+        get /v1/usage, get /v1/usage/total, get /v1/budgets,
+        get /v1/runs, get /v1/runs/{run_id}, head /v1/runs/{run_id},
+        get /v1/runs/{run_id}/steps""",
     "send": """post /v1/sessions, post /v1/deliver, post /v1/agents/{name}/{key},
         post /v1/sessions/{session_id}/cancel, post /v1/sessions/{session_id}/end,
         post /v1/sessions/{session_id}/retry, post /v1/sessions/{session_id}/compact,
-        post /v1/sessions/{session_id}/rewind, post /v1/bulk/retry, post /v1/bulk/cancel""",
+        post /v1/sessions/{session_id}/rewind, post /v1/bulk/retry, post /v1/bulk/cancel,
+        post /v1/workflows/{name}, post /v1/runs/{run_id}/cancel, post /v1/runs/{run_id}/retry,
+        post /v1/runs/{run_id}/events""",
     "approve": "post /v1/requests/{request_id}",
     "internals": """get /v1/workers, get /v1/metrics, get /v1/providers,
         post /v1/providers/try, get /v1/sessions/{session_id}/state,
-        get /v1/queues, get /v1/queues/{name}, get /v1/deployments,
-        post /v1/deployments/{name}/promote, post /v1/deployments/{name}/retire""",
+        get /v1/queues, get /v1/queues/{name}, get /v1/deployments""",
     "admin": """delete /v1/sessions/{session_id}, post /v1/sessions/{session_id}/state,
-        post /v1/queues/{name}, delete /v1/queues/{name}, put /v1/budgets""",
+        post /v1/queues/{name}, delete /v1/queues/{name}, put /v1/budgets,
+        post /v1/deployments/{name}/promote, post /v1/deployments/{name}/retire""",
 }
 
 
@@ -199,7 +203,12 @@ async def test_every_operation_needs_the_scope_that_its_description_names() -> N
         operations = [*scoped(document)]
         for method, path, needed in operations:
             url = path.format(
-                session_id="ses_x", request_id="req_x", token="x", name="teller", key="k"
+                session_id="ses_x",
+                run_id="run_x",
+                request_id="req_x",
+                token="x",
+                name="teller",
+                key="k",
             )
             body = {"agent": "teller", "message": "a", "option": "approve"}
             everything_else = [scope for scope in SCOPES if scope not in (needed, "admin")]

@@ -27,7 +27,7 @@ ANY_RATE = ServerSettings(rate=0, long_poll=0.01, heartbeat=0.01)
 OF_NOBODY = {"/v1/healthz", "/v1/readyz"}
 """Routes that know no tenant and have nothing to tell."""
 
-OWNED = {"session_id", "request_id"}
+OWNED = {"session_id", "run_id", "request_id"}
 """Names in an address that lead to something that belongs to a tenant."""
 
 
@@ -60,8 +60,12 @@ async def settle(bank: Scene, caller: Caller) -> Victim:
     hooked, path = await bank.hooked(caller)
     asked = (await caller.ask("GET", f"/requests?session_id={session}"))["requests"][0]
     lane = (await bank.app.workers.lanes(session_id=session))[0]
+    begun = await caller.ask("POST", "/workflows/hold", 202, json={"input": SECRET})
+    run = begun["run_id"]
+    await bank.until(run, "session.waiting")
     names = {
         "session_id": session,
+        "run_id": run,
         "request_id": asked["request_id"],
         "delivery_id": started["delivery_id"],
         "continuation_token": "t1",
@@ -77,6 +81,7 @@ async def settle(bank: Scene, caller: Caller) -> Victim:
         session,
         prompted["session_id"],
         hooked,
+        run,
         names["request_id"],
         names["token"],
         started["delivery_id"],
@@ -120,7 +125,9 @@ def attempts(
 
 
 def queries_of(path: str, names: list[str], victim: Victim) -> Iterator[str]:
-    if path.endswith(("/history", "/milestones")):  # whose cursors are numbers, and no secrets
+    if path.endswith(
+        ("/history", "/milestones", "/steps")
+    ):  # whose cursors are numbers, and no secrets
         names = [name for name in names if name != "cursor"]
     for name in names:
         values = [victim.names[name]] if name in victim.names else []
@@ -171,6 +178,9 @@ async def everything_of(caller: Caller, victim: Victim) -> Json:
         "events": [await caller.events(each) for each in ids],
         "requests": await caller.ask("GET", "/requests"),
         "lanes": await caller.ask("GET", "/lanes"),
+        "run": await caller.ask("GET", f"/runs/{victim.names['run_id']}?meta"),
+        "steps": await caller.ask("GET", f"/runs/{victim.names['run_id']}/steps"),
+        "told": await caller.ask("GET", f"/runs/{victim.names['run_id']}?offset=-1"),
     }
 
 

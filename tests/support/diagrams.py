@@ -143,13 +143,15 @@ STATES = {
     "model": State("calls the model", (a.CallModel, a.Sleep)),
     "tools": State("runs tools", (a.RunTools, a.MissTools, a.CallWorkflow)),
     "rules": State("asks its rules", (a.GiveFeedback, a.CheckCompletion)),
-    "ask": State("asks a human", (a.AskHuman,)),
+    "ask": State("asks a human", (a.AskHuman, a.AskForBudget)),
     "take": State(
         "takes a reply", (a.TakeReply, a.RefuseReply, a.TakeRelay, a.TakeEvent, a.ExpireRequest)
     ),
     "ending": State("ends the turn", (a.CompleteTurn, a.FailTurn, a.CancelTurn)),
     "change": State("changes the session's state", (a.ChangeState,)),
-    "context": State("changes what the model sees", (a.CompactContext, a.ChangeContext)),
+    "context": State(
+        "changes what the model sees", (a.CompactContext, a.ChangeContext, a.HandBack)
+    ),
     "settle": State("settles deliveries", (a.SettleDeliveries,)),
     "closing": State("ends the session", (a.CompleteSession, a.FailSession)),
 }

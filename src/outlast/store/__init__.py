@@ -14,6 +14,7 @@ date comes from. An arrival is an entry that was not written by a
 lane's owner: the session's start, a delivery, a cancel.
 """
 
+from outlast.core.amount import BudgetChange, BudgetKey, BudgetState, BudgetTerms
 from outlast.core.index import ClosedRequest, DeliveryChange, Index, LaneFailure, OpenedRequest
 from outlast.core.limit import Bound
 from outlast.core.record import Entry, NewOutboxCursor
@@ -62,8 +63,12 @@ __all__ = [
     "Admission",
     "AdmissionReceipt",
     "Bound",
+    "BudgetChange",
     "BudgetInfo",
+    "BudgetKey",
+    "BudgetState",
     "BudgetStore",
+    "BudgetTerms",
     "BudgetUse",
     "Claim",
     "ClosedRequest",

@@ -11,7 +11,7 @@ from outlast.core.lane import Status
 from outlast.engine.counters import counters_of
 from outlast.server.backend import is_id
 from outlast.server.body import JsonRoute
-from outlast.server.dependency import Insider, Reader, Served, answers
+from outlast.server.dependency import Admin, Insider, Reader, Served, answers
 from outlast.server.error import invalid_cursor
 from outlast.server.model.fleet import (
     DeploymentOut,
@@ -137,14 +137,14 @@ async def list_deployments(caller: Insider, backend: Served) -> DeploymentsOut:
 
 
 @router.post("/deployments/{name}/promote", status_code=204, responses=answers(400, 404))
-async def promote_deployment(caller: Insider, backend: Served, name: DeploymentName) -> None:
+async def promote_deployment(caller: Admin, backend: Served, name: DeploymentName) -> None:
     """Make a deployment the current one of its agents: a rollback, or the end of one."""
     await backend.app.deployments.promote(name)
 
 
 @router.post("/deployments/{name}/retire", responses=answers(400, 404, body=True))
 async def retire_deployment(
-    caller: Insider, backend: Served, name: DeploymentName, body: RetireIn
+    caller: Admin, backend: Served, name: DeploymentName, body: RetireIn
 ) -> RetiredOut:
     """Move all that is pinned to a deployment to another one."""
     return RetiredOut(moved=await backend.app.deployments.retire(name, to=body.to))

@@ -34,8 +34,9 @@ from outlast.server.principal import INTERNALS, READ, Principal
 from outlast.server.route.reading import LONGEST, OFFSET
 from outlast.server.route.session import Limit, TagsSought
 from outlast.server.stream.durable import durable_response
+from outlast.server.stream.encoding import SSE
 from outlast.server.stream.protocol import DurableQuery, asked
-from outlast.server.stream.route import DURABLE
+from outlast.server.stream.route import DURABLE, EVENT, TEXT
 from outlast.session.inbox import deadline_of
 from outlast.session.run import Run, RunStatus
 from outlast.session.start import Webhook
@@ -55,9 +56,10 @@ STREAM: dict[int | str, dict[str, Any]] = {
                         {"type": "array", "items": {"type": "object"}},
                         {"$ref": "#/components/schemas/RunOut"},
                     ]
-                }
+                },
+                "example": [EVENT],
             },
-            "text/event-stream": {"schema": {"type": "string"}},
+            SSE.media_type: TEXT,
         },
     },
 }
