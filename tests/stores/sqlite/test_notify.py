@@ -90,6 +90,17 @@ async def test_a_process_that_begins_to_wait_beside_others_is_woken_by_a_hint(
                     assert (await started.wait()).output == "well"
 
 
+async def test_a_new_listener_looks_for_what_was_written_before_its_address_was_known(
+    path: Path,
+) -> None:
+    async with client(path) as writer, client(path) as listening:
+        await writer.start("a", "go")  # in time for nobody's address
+        told = asyncio.Event()
+        listening.store.work.listen(lambda *_: told.set())
+        async with asyncio.timeout(PATIENCE):
+            await told.wait()
+
+
 async def test_more_hints_than_a_process_can_use_wait_until_it_looks_again(tmp_path: Path) -> None:
     clock = ManualClock()
     ear = LoopListener(asyncio.get_running_loop(), clock, tmp_path)

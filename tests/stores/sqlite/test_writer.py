@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +258,38 @@ def test_a_full_database_is_reported_as_full(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.Error) as caught:
             database.execute("INSERT INTO theirs VALUES (zeroblob(100000))")
     assert isinstance(explain(caught.value, tmp_path), StoreFull)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_failed_write_is_told_apart_from_a_disk_that_became_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    path = tmp_path / "outlast.db"
+    with limited_file_size(4096 * 8), closing(sqlite3.connect(path)) as database:
+        with pytest.raises(sqlite3.Error) as caught, database:
+            database.execute("CREATE TABLE theirs AS SELECT zeroblob(1000000)")
+    assert caught.value.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE
+    flags = list(os.statvfs(tmp_path))
+    flags[8] = os.ST_RDONLY if read_only else 0
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(flags))
+
+    error = explain(caught.value, path)
+
+    assert type(error) is (StoreUnavailable if read_only else StoreFull)
+    assert ("read-only" in error.message) is read_only
+
+
+@contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """Have every write beyond a size fail, as those on a disk do that takes no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
 
 
 NO_ROOM = """
