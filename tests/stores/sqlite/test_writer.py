@@ -265,9 +265,13 @@ def test_a_failed_write_is_told_apart_from_a_disk_that_became_read_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
 ) -> None:
     path = tmp_path / "outlast.db"
-    with limited_file_size(4096 * 8), closing(sqlite3.connect(path)) as database:
-        with pytest.raises(sqlite3.Error) as caught, database:
-            database.execute("CREATE TABLE theirs AS SELECT zeroblob(1000000)")
+    with (
+        limited_file_size(4096 * 8),
+        closing(sqlite3.connect(path)) as database,
+        pytest.raises(sqlite3.Error) as caught,
+        database,
+    ):
+        database.execute("CREATE TABLE theirs AS SELECT zeroblob(1000000)")
     assert caught.value.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE
     flags = list(os.statvfs(tmp_path))
     flags[8] = os.ST_RDONLY if read_only else 0
