@@ -188,7 +188,7 @@ class Join:
         number = self._parent.count("branch", known_as)
         path = branch_scope(self._parent.path, known_as, number)
         won = wait_name(self._parent.path, "won", known_as, number)
-        return NamedBranch(name, given, Scope(path), won)
+        return NamedBranch(name, given, Scope(path, parent=self._parent), won)
 
     async def run(self, branches: list[NamedBranch], at_once: int = 0) -> None:
         """Run branches until all have ended, or one has raised; of a race, until one has ended.
@@ -216,8 +216,25 @@ class Join:
             raise self._waiting.stop_at(*waits)
 
     def _begin(self, branch: NamedBranch, joined: asyncio.Future[None]) -> None:
-        task = self._waiting.begin(branch.scope, branch.run())
+        task = self._waiting.begin(branch.scope, self._run(branch))
         task.add_done_callback(partial(self._end, branch, joined))
+
+    async def _run(self, branch: NamedBranch) -> None:
+        """Run a branch. Where its end decides, the others take nothing that has come from then on.
+
+        They may be due to go on before this task's callback is: an event that they took then would
+        be lost with them.
+        """
+        await branch.run()
+        if self._decides(branch) and not branch.scope.is_withdrawn:
+            for other in self.branches:
+                if other is not branch:
+                    other.scope.withdraw()
+
+    def _decides(self, branch: NamedBranch) -> bool:
+        """Say whether it does not matter any more what the other branches come to."""
+        has_ended = not branch.scope.waits and not self._waiting.is_undoing
+        return has_ended and bool(self._is_race or branch.error)
 
     def _end(
         self, branch: NamedBranch, joined: asyncio.Future[None], _: asyncio.Task[None]
@@ -234,8 +251,7 @@ class Join:
             self._left -= 1
         if has_ended and not joined.done():
             self._ended.append(branch)
-        is_decided = has_ended and (self._is_race or branch.error) and not is_undoing
-        if (is_decided or not self._left) and not joined.done():
+        if (self._decides(branch) or not self._left) and not joined.done():
             joined.set_result(None)
 
     async def race(self) -> NamedBranch:
@@ -293,7 +309,8 @@ class MapJoin(Join):
             counts[found] = counts.get(found, 0) + 1
             path = branch_scope(self._path, found, counts[found])
             run = partial(self._do, function, item)
-            self.branches.append(NamedBranch(found, run, Scope(path), ""))
+            scope = Scope(path, parent=self._parent)
+            self.branches.append(NamedBranch(found, run, scope, ""))
 
     async def _do(self, function: Callable[[Any], Any], item: Any) -> Any:
         value = function(item)

@@ -59,18 +59,29 @@ class Scope:
     """A sequence of waits and steps within a run: the tool's own, or a branch's.
 
     `waits` are those that it has stopped at: whatever comes of unwinding it is no outcome.
-    `is_withdrawn`: nothing awaits it any more; it ends where it uses the context next.
+    `parent` is the scope that awaits it, if it is a branch's.
     """
 
-    def __init__(self, path: str, task: asyncio.Task[Any] | None = None) -> None:
+    def __init__(
+        self, path: str, task: asyncio.Task[Any] | None = None, parent: "Scope | None" = None
+    ) -> None:
         self.path = path
         self.task = task
         self.waits: tuple[NewWait, ...] = ()
-        self.is_withdrawn = False
+        self._parent = parent
+        self._is_withdrawn = False
         self._deeds = 0
         self._rested: asyncio.Future[None] | None = None
         self._counts: dict[str, int] = {}
         self._open_steps: set[str] = set()
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether nothing awaits it any more: it ends where it uses the context next."""
+        return self._is_withdrawn or (self._parent is not None and self._parent.is_withdrawn)
+
+    def withdraw(self) -> None:
+        self._is_withdrawn = True
 
     def count(self, kind: str, name: str) -> int:
         """Return how many of a name there were in this scope, this one included."""
@@ -339,7 +350,7 @@ class WaitTracker:
         """End branches that nothing awaits any more. Steps that they are at are recorded first."""
         running = [scope for scope in branches if scope.task and not scope.task.done()]
         for scope in running:
-            scope.is_withdrawn = True
+            scope.withdraw()
         try:
             for scope in running:
                 if not self.journal.is_stopped:
