@@ -29,6 +29,11 @@ def blocks(language: str) -> Iterator[str]:
     return (text for kind, text in BLOCK.findall(GUIDE.read_text("utf-8")) if kind == language)
 
 
+def shop() -> str:
+    """Return the app that the page's commands talk to."""
+    return next(block for block in blocks("python") if "app = Outlast(" in block)
+
+
 def steps() -> Iterator[tuple[str, str]]:
     """Give the page's commands, each with what is printed below it."""
     for block in blocks("console"):
@@ -89,7 +94,7 @@ def run(command: str, directory: Path) -> str:
 
 
 def test_the_commands_of_the_guide_print_what_it_says(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(next(blocks("python")), "utf-8")
+    (tmp_path / "shop.py").write_text(shop(), "utf-8")
     with subprocess.Popen(
         [EXECUTABLE, "dev", "shop:app", "--port", "0", "--no-reload"],
         stdout=subprocess.PIPE,
