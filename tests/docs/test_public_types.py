@@ -69,8 +69,8 @@ HANDED_OUT = set(
     "BudgetControl BulkControl Callback Callbacks ChannelReceiver ConnectionControl Context"
     " DeploymentControl InstructionContext Observation PolicyCall ProgressSection"
     " PromptContext ProviderControl QueueControl Receipt RemoteBudgets RemoteBulk RemoteDeployments"
-    " RemoteProviders RemoteQueues RemoteReceipt RemoteSession RemoteUsage RemoteWorkers Run"
-    " ScheduleControl Session StartedChild WorkflowContext"
+    " RemoteProviders RemoteQueues RemoteReceipt RemoteRun RemoteSession RemoteUsage RemoteWorkers"
+    " Run ScheduleControl Session StartedChild WorkflowContext"
     " SessionChanges SessionContext SessionMutation Slice SliceChanges SliceMutation SliceQuery"
     " Subagent TurnContext Worker WorkerControl".split()
 )

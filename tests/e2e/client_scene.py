@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -139,10 +139,12 @@ class Far:
 
 
 @asynccontextmanager
-async def far_away(settings: ServerSettings | None = None, **options: Any) -> AsyncIterator[Far]:
+async def far_away(
+    settings: ServerSettings | None = None, agents: Sequence[Any] = AGENTS, **options: Any
+) -> AsyncIterator[Far]:
     """Run an app that works and serves, and open a client to it with some options."""
     async with (
-        Outlast(AGENTS, store="memory://", worker=FAST) as app,
+        Outlast(agents, store="memory://", worker=FAST) as app,
         on_a_socket(app, settings) as (host, port),
     ):
         wire = BadWire(f"http://{host}:{port}")

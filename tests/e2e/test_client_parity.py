@@ -33,11 +33,13 @@ from outlast.session import Session
 Place = Any
 """A Outlast or a Client: what stands below does not care which."""
 
-IDS = re.compile(r"(?:ses|dlv|req|dsp)_\w+")
+IDS = re.compile(r"(?:ses|run|dlv|req|dsp)_\w+")
 IN_TIME = datetime(2099, 1, 31, 12, tzinfo=UTC)
 TAGS = {"customer": "42", "urgency": "50%_of=it"}
 PLAN: Any = {"output_type": Plan}
-UNLIKE = ("at", "cursor", "since", "spent", "expires_at", "digest", "principal", "worker")
+INSTANTS = ("at", "since", "spent", "expires_at")
+OF_RUNS = ("created_at", "started_at", "updated_at", "ended_at", "tenant")
+UNLIKE = (*INSTANTS, *OF_RUNS, "cursor", "digest", "principal", "worker")
 """Instants and spans; what is made of ids; and who a caller is."""
 
 

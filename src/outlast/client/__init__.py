@@ -8,15 +8,11 @@ async with Client("https://agents.example.com", token) as client:
 
 from outlast.client.budget import RemoteBudgets
 from outlast.client.bulk import RemoteBulk
-from outlast.client.client import (
-    Client,
-    RemoteDeployments,
-    RemoteProviders,
-    RemoteQueues,
-    RemoteWorkers,
-)
+from outlast.client.client import Client
+from outlast.client.fleet import RemoteDeployments, RemoteProviders, RemoteQueues, RemoteWorkers
 from outlast.client.info import RemoteInfo, RemoteWait
 from outlast.client.listing import ListPage
+from outlast.client.run import RemoteRun
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession
 from outlast.client.usage import RemoteUsage
 
@@ -31,6 +27,7 @@ __all__ = [
     "RemoteProviders",
     "RemoteQueues",
     "RemoteReceipt",
+    "RemoteRun",
     "RemoteSession",
     "RemoteUsage",
     "RemoteWait",

@@ -1,4 +1,4 @@
-"""The client of one server: starts sessions there and finds those that exist."""
+"""The client of one server: starts sessions and runs there and finds those that exist."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ from outlast.client.encode import (
     start_out,
     type_of,
 )
-from outlast.client.listing import (
-    ListPage,
-    WireDeployments,
-    WireLanes,
-    WireProviders,
-    WireQueue,
-    WireQueues,
-    WireRequests,
-    WireRetired,
-    WireSessions,
-    WireTried,
-    WireWorkers,
+from outlast.client.fleet import (
+    RemoteDeployments,
+    RemoteProviders,
+    RemoteQueues,
+    RemoteWorkers,
+)
+from outlast.client.listing import ListPage, WireRequests, WireSessions
+from outlast.client.run import (
+    RemoteRun,
+    WireRuns,
+    WireStarted,
+    output_of,
+    run_out,
+    workflow_name,
 )
 from outlast.client.session import Bookmark, RemoteReceipt, RemoteSession, check_bookmark
 from outlast.client.usage import RemoteUsage
@@ -45,18 +47,20 @@ from outlast.core.instant import Span
 from outlast.core.lane import StartMode, Status
 from outlast.core.message import Said
 from outlast.core.name import MAIN, check_id
-from outlast.core.queue import check_queue
 from outlast.core.setting import seconds_of, seconds_or_none
 from outlast.core.tag import check_tags, tag_text
 from outlast.errors import InvalidInput, UnknownSession
 from outlast.session import Request
-from outlast.session.provider import ProviderOutage
-from outlast.session.queue import QueueEntry, QueueInfo, checked_changes
+from outlast.session.queue import QueueEntry
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, Token
+from outlast.session.run import RunStatus
+from outlast.session.run_list import RunSummary, check_run_status
 from outlast.session.start import NewSession, Webhook
-from outlast.store import DeploymentInfo, LaneInfo, SessionInfo, WorkerInfo
+from outlast.store import SessionInfo
+from outlast.workflows.workflow import Workflow
 
+In = TypeVar("In", default=Any)
 Out = TypeVar("Out", default=Any)
 
 MAX_ANSWER = 256 * 2**20
@@ -117,6 +121,7 @@ class Client:
         """The queues of the server."""
         return RemoteQueues(self._connection)
 
+    @property
     def deployments(self) -> RemoteDeployments:
         """The named versions of the code that the workers of the server run."""
         return RemoteDeployments(self._connection)
@@ -261,6 +266,70 @@ class Client:
         raw = await self._connection.call("POST", path, body=body)
         return self._receipt(raw, type_of(to.agent, output_type), is_ours=dispatch_id is None)
 
+    # Runs
+
+    async def run(
+        self,
+        workflow: Workflow[In, Out] | str,
+        input: In | None = None,
+        *,
+        dispatch_id: str | None = None,
+        delay: Span = 0.0,
+        deadline: datetime | timedelta | None = None,
+        tags: Mapping[str, str] | None = None,
+        capabilities: Mapping[str, bool] | None = None,
+        webhook: Webhook | None = None,
+        queue: str | QueueEntry | None = None,
+        output_type: type[Out] | None = None,
+    ) -> RemoteRun[Out]:
+        """Start a run of a workflow; it is accepted for good when this returns.
+
+        The same `dispatch_id` again returns the first run, whatever has become of it; with another
+        input it is DispatchConflict. Outputs are JSON values, or of the `output_type` that is given
+        or that the workflow has.
+        """
+        new = NewSession(
+            agent=workflow_name(workflow),
+            message="",
+            mode="run",
+            dispatch_id=dispatch_id,
+            delay=delay,
+            deadline=deadline,
+            tags=tags,
+            capabilities=capabilities,
+            webhook=webhook,
+            queue=queue,
+        )
+        body = run_out(new, workflow, input, self._clock)
+        path = f"/workflows/{segment(check_id('workflow', new.agent))}"
+        found = decode(await self._connection.call("POST", path, body=body), WireStarted)
+        kind = output_of(workflow, output_type)
+        return found.run(self._connection, kind, is_ours=dispatch_id is None)
+
+    def get_run(self, run_id: str, *, output_type: type[Any] | None = None) -> RemoteRun[Any]:
+        """Return a handle on a run; to await it makes sure that the run exists."""
+        return RemoteRun(self._connection, run_id, output_type=output_type)
+
+    async def runs(
+        self,
+        workflow: Workflow[Any, Any] | str | None = None,
+        *,
+        status: RunStatus | None = None,
+        tags: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[RunSummary]:
+        """List runs, newest first, from where a page's `cursor` says on.
+
+        With `tags`, those that were started with all of them.
+        """
+        name = workflow_name(workflow) if workflow is not None else None
+        check_run_status(status)
+        query = some(workflow=name, status=status, cursor=before, limit=limit)
+        query |= some(tag=[tag_text(*tag) for tag in check_tags(tags).items()] or None)
+        found = decode(await self._connection.call("GET", "/runs", query=query), WireRuns)
+        return ListPage((each.item() for each in found.runs), found.next_cursor)
+
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
         """End a session and erase all that is known of it, now and for good.
 
@@ -321,116 +390,3 @@ class Client:
         raw = await self._connection.call("GET", "/requests", query=query)
         found = decode(raw, WireRequests)
         return ListPage((each.value() for each in found.requests), found.next_cursor)
-
-
-class RemoteWorkers:
-    """The workers of a server: `client.workers`."""
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-
-    async def lanes(
-        self,
-        *,
-        session_id: str | None = None,
-        agent: str | None = None,
-        status: Status | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> ListPage[LaneInfo]:
-        """List lanes, those of the newest session first."""
-        query = some(session_id=session_id, agent=agent, status=status, cursor=after, limit=limit)
-        raw = await self._connection.call("GET", "/lanes", query=query)
-        found = decode(raw, WireLanes)
-        return ListPage((each.value() for each in found.lanes), found.next_cursor)
-
-    async def list(self) -> Sequence[WorkerInfo]:
-        """List the living workers, oldest first."""
-        found = decode(await self._connection.call("GET", "/workers"), WireWorkers)
-        return tuple(each.value() for each in found.workers)
-
-
-class RemoteQueues:
-    """The queues of a server: `client.queues`."""
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-
-    async def list(self) -> Sequence[QueueInfo]:
-        """List all queues by name."""
-        found = decode(await self._connection.call("GET", "/queues"), WireQueues)
-        return tuple(each.value() for each in found.queues)
-
-    async def get(self, name: str) -> QueueInfo:
-        """Return one queue."""
-        raw = await self._connection.call("GET", f"/queues/{check_queue(name)}")
-        return decode(raw, WireQueue).value()
-
-    async def set(
-        self,
-        name: str,
-        *,
-        concurrency: int | None = None,
-        per_worker: int | None = None,
-        per_key: int | None = None,
-        rate: int | None = None,
-        per: Span | None = None,
-        priority: int | None = None,
-        delay: Span | None = None,
-        singleton: bool | None = None,
-    ) -> QueueInfo:
-        """Change settings of a queue, or make it; what is left out stays as it is."""
-        given = {
-            "concurrency": concurrency,
-            "per_worker": per_worker,
-            "per_key": per_key,
-            "rate": rate,
-            "per": per,
-            "priority": priority,
-            "delay": delay,
-            "singleton": singleton,
-        }
-        path, body = f"/queues/{check_queue(name)}", checked_changes(given)
-        return decode(await self._connection.call("POST", path, body=body), WireQueue).value()
-
-    async def remove(self, name: str) -> None:
-        """Forget the settings of a queue: nothing bounds its turns any more."""
-        await self._connection.call("DELETE", f"/queues/{check_queue(name)}")
-
-
-class RemoteProviders:
-    """The providers that do not answer the agents of a server: `client.providers`."""
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-
-    async def list(self, *, agent: str | None = None) -> Sequence[ProviderOutage]:
-        """List the providers that do not answer, those that are away for longest first."""
-        raw = await self._connection.call("GET", "/providers", query=some(agent=agent))
-        return tuple(each.value() for each in decode(raw, WireProviders).providers)
-
-    async def try_now(self, *, agent: str | None = None) -> int:
-        """Have the first in each line ask its provider now; return how many lines there are."""
-        raw = await self._connection.call("POST", "/providers/try", body=some(agent=agent))
-        return decode(raw, WireTried).tried
-
-
-class RemoteDeployments:
-    """The named versions of the code behind a server: `client.deployments`."""
-
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
-
-    async def list(self) -> Sequence[DeploymentInfo]:
-        """List the deployments that workers have named, the current one first."""
-        found = decode(await self._connection.call("GET", "/deployments"), WireDeployments)
-        return tuple(each.value() for each in found.deployments)
-
-    async def promote(self, name: str) -> None:
-        """Make a deployment the current one of its agents: what is pinned to none goes on there."""
-        await self._connection.call("POST", f"/deployments/{segment(name)}/promote", body={})
-
-    async def retire(self, name: str, *, to: str) -> int:
-        """Move all that is pinned to a deployment to another one; return how many lanes."""
-        path = f"/deployments/{segment(name)}/retire"
-        return decode(await self._connection.call("POST", path, body={"to": to}), WireRetired).moved

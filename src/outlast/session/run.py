@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Generic, Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from outlast.agents.runtime.json_value import from_json, to_json
@@ -26,7 +27,7 @@ from outlast.log.explain import Explanation
 from outlast.log.reader import read_outcome
 from outlast.session.handle import Receipt, Session
 from outlast.session.request import Request
-from outlast.session.result import Result
+from outlast.session.result import Result, ResultStatus
 from outlast.session.run_history import RunStep, read_steps, retry_of
 from outlast.session.start import NewSession
 from outlast.session.waiting import WaitingFor, in_words
@@ -47,6 +48,13 @@ OF_SESSION: Mapping[Status, RunStatus] = {
     "failed": "errored",
     "ended": "cancelled",
 }
+
+OF_RESULT: Mapping[ResultStatus, RunStatus] = {
+    "completed": "completed",
+    "failed": "errored",
+    "waiting": "waiting",
+}
+ENDED: tuple[RunStatus, ...] = ("completed", "errored", "cancelled")
 
 
 class RunResult(Struct, Generic[Out], frozen=True, kw_only=True):
@@ -69,7 +77,7 @@ class RunResult(Struct, Generic[Out], frozen=True, kw_only=True):
 
         Raises StillWaiting if it goes on, and RunError if it has errored or was cancelled.
         """
-        if self.status in ("queued", "active", "waiting"):
+        if self.status not in ENDED:
             waits = f"waits for {in_words(self.waiting_for)}" if self.waiting_for else self.status
             raise StillWaiting(
                 f"there is no output yet: the run {waits}; wait again",
@@ -82,6 +90,33 @@ class RunResult(Struct, Generic[Out], frozen=True, kw_only=True):
             failed = DeadlineExceeded if is_late else RunError
             raise failed(f"there is no output: {why}", status=self.status)
         return self.output  # type: ignore[return-value]
+
+
+class RunSession(Protocol):
+    """A handle on the session that a run is, wherever that is."""
+
+    async def info(self) -> SessionInfo: ...
+
+    async def wait(self, *, timeout: Span | None = None) -> Result[Any]: ...
+
+
+async def wait_for_run(session: RunSession, timeout: Span | None) -> RunResult[Any]:
+    """Wait until a run has ended or needs a human, and return what it has come to, as plain data.
+
+    When the `timeout` is up before, the result says how it stands by then.
+    """
+    found = await session.wait(timeout=timeout)
+    status = OF_RESULT.get(found.status) or OF_SESSION[(await session.info()).status]
+    if found.status == "running" and status in ENDED:
+        return await wait_for_run(session, 0)  # it has ended between the two looks
+    return RunResult(
+        status=status,
+        output=found.output,
+        error=found.error,
+        requests=found.requests,
+        usage=found.usage,
+        waiting_for=found.waiting_for,
+    )
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -156,26 +191,10 @@ class Run(Generic[Out]):
 
         When the `timeout` is up before, the result says how it stands by then.
         """
-        return await self._result(await self._session.wait(timeout=timeout))
-
-    async def _result(self, found: Result[Any]) -> RunResult[Out]:
-        match found.status:
-            case "completed":
-                return RunResult(
-                    status="completed",
-                    output=await self._typed(found.output),
-                    usage=found.usage,
-                )
-            case "failed":
-                return RunResult(status="errored", error=found.error, usage=found.usage)
-            case "waiting":
-                return RunResult(
-                    status="waiting", requests=found.requests, waiting_for=found.waiting_for
-                )
-        status = await self.status()
-        return RunResult(
-            status=status, error=found.error, usage=found.usage, waiting_for=found.waiting_for
-        )
+        found = await wait_for_run(self._session, timeout)
+        if found.status != "completed":
+            return found
+        return replace(found, output=await self._typed(found.output))
 
     async def _typed(self, value: Any) -> Any:
         workflow = self._workflows.get((await self.info()).agent)
@@ -298,17 +317,10 @@ class Run(Generic[Out]):
 
         The same `dispatch_id` again is the same event. Raises SessionOver if the run has ended.
         """
-        text = to_json(payload, f"the payload of the event {name} is")
-        if len(text) > MAX_MESSAGE:
-            raise MessageTooLarge(
-                f"the payload has {len(text):,} characters, and {MAX_MESSAGE:,} is the most",
-                size=len(text),
-                limit=MAX_MESSAGE,
-            )
         sent = r.EventSent(
             delivery_id="",
             name=check_id("name of an event", name),
-            payload=text,
+            payload=payload_of(name, payload),
             principal=check_who("principal", principal),
         )
         await self._session._add(await self.info(), sent, MAIN, f"session:{self.id}", dispatch_id)
@@ -316,3 +328,15 @@ class Run(Generic[Out]):
     async def cancel(self, reason: str = "", *, principal: str = "") -> None:
         """End the run: what it is at is stopped, and what it has done is undone as it said."""
         await self._session.end(reason, principal=principal)
+
+
+def payload_of(name: str, payload: Any) -> str:
+    """Return what an event carries as JSON text, if it is not too large."""
+    text = to_json(payload, f"the payload of the event {name} is")
+    if len(text) > MAX_MESSAGE:
+        raise MessageTooLarge(
+            f"the payload has {len(text):,} characters, and {MAX_MESSAGE:,} is the most",
+            size=len(text),
+            limit=MAX_MESSAGE,
+        )
+    return text

@@ -30,8 +30,7 @@ async def list_runs(
     listing: ListingStore, status: RunStatus | None, limit: int, **sought: Any
 ) -> Sequence[RunSummary]:
     """Return the newest runs with a status, of all that are sought."""
-    if status is not None and status not in RUN_STATUSES:
-        raise InvalidInput(f"a run's status is one of {', '.join(RUN_STATUSES)}, not {status!r}")
+    check_run_status(status)
     if status is None:
         found = await listing.sessions(kind="run", limit=limit, **sought)
         return [summary_of(info) for info in found]
@@ -46,6 +45,12 @@ async def list_runs(
     )
     newest = {info.session_id: info for page in pages for info in page}
     return [summary_of(newest[run_id]) for run_id in sorted(newest, reverse=True)[:limit]]
+
+
+def check_run_status(status: Any) -> None:
+    """Refuse what is no status of a run, nor None for any."""
+    if status is not None and status not in RUN_STATUSES:
+        raise InvalidInput(f"a run's status is one of {', '.join(RUN_STATUSES)}, not {status!r}")
 
 
 def summary_of(info: SessionInfo) -> RunSummary:
