@@ -15,6 +15,7 @@ from test_client_parity import Names
 
 from outlast import Outlast, WorkflowContext, workflow
 from outlast.client import Client, RemoteRun
+from outlast.core.record import Failure
 from outlast.errors import OutlastError, UnknownRun
 
 Place = Any
@@ -57,6 +58,7 @@ async def ask(ctx: WorkflowContext) -> str:
 
 
 WORKFLOWS = (report, nap, fall, ask)
+TOO_LATE = Failure("DEADLINE_EXCEEDED", "the deadline has passed")
 TAGS = {"customer": "42"}
 
 
@@ -85,8 +87,9 @@ async def work(place: Place, seen: list[Any]) -> None:
     seen += [(await late.wait(timeout=0)).status, await late.status()]
     await late.cancel("no need")
     seen += [await late.wait(), await late.meta()]
-    over = await place.run(nap, deadline=timedelta(milliseconds=1))
-    seen += [await over.wait()]
+    over = await place.run(nap, delay=timedelta(hours=1), deadline=timedelta(milliseconds=1))
+    seen += [await over.wait(), await over.meta()]
+    assert (await over.wait()).error == (await over.meta()).error == TOO_LATE
 
     failed = await place.run(fall)
     seen += [await failed.wait(), await failed.meta(), *await failed.steps()]

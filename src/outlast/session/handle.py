@@ -29,6 +29,7 @@ from outlast.core.index import PEOPLE, RELAYED
 from outlast.core.instant import Span, date_of, milliseconds
 from outlast.core.message import Content, Message, Said, check_text, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who, is_id, lane_of
+from outlast.core.record import Failure
 from outlast.core.state_change import check_size
 from outlast.core.usage import TreeUsage
 from outlast.errors import (
@@ -574,7 +575,8 @@ class Session(Generic[Out]):
         end = (before or info.end) + 1
         outcome = await read_outcome(self._store, self.id, end, lambda t: turn in (None, t))
         if outcome is None:
-            return Result(status=cast("ResultStatus", info.over or "idle"))
+            # It may have failed before its first turn: only a deadline comes so early.
+            return Result(status=cast("ResultStatus", info.over or "idle"), error=info_error(info))
         output = None
         if outcome.how == "completed":
             output = self._typed(info.agent, outcome)
@@ -613,6 +615,12 @@ async def send_addressed(session: Session[Any], message: AddressedMessage) -> Re
     return await session._add(
         info, queued, MAIN, message.scope, message.dispatch_id, message.fingerprint
     )
+
+
+def info_error(info: SessionInfo) -> Failure | None:
+    """Return why a session has failed, in short, if it has."""
+    failure = info.failure if info.over == "failed" else None
+    return Failure(failure.code, failure.message) if failure else None
 
 
 async def wait_or_outage(

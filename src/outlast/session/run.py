@@ -25,7 +25,7 @@ from outlast.core.usage import TreeUsage
 from outlast.errors import DeadlineExceeded, MessageTooLarge, RunError, StillWaiting
 from outlast.log.explain import Explanation
 from outlast.log.reader import read_outcome
-from outlast.session.handle import Receipt, Session
+from outlast.session.handle import Receipt, Session, info_error
 from outlast.session.request import Request
 from outlast.session.result import Result, ResultStatus
 from outlast.session.run_history import RunStep, read_steps, retry_of
@@ -231,7 +231,7 @@ class Run(Generic[Out]):
             status=OF_SESSION[info.status],
             input=from_json(queued.args or "null"),
             output=from_json(outcome.output) if outcome and outcome.output else None,
-            error=outcome.error if outcome else None,
+            error=outcome.error if outcome else info_error(info),
             tenant=info.tenant,
             principal=started.principal,
             tags=info.tags,
