@@ -31,9 +31,9 @@ def slack_channel(**more: Any) -> Channel:
     """Return the channel as the page has it, with its imports."""
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text("utf-8"), re.M | re.S)
     [sketch] = [block for block in blocks if "class SlackChannel" in block]
-    imports = [line for line in blocks[0].splitlines() if re.match("import|from", line)]
+    imports = [line for b in blocks for line in b.splitlines() if re.match("import|from", line)]
     names: dict[str, Any] = {}
-    program = "\n".join(imports) + "\n" + sketch.partition("\nslack = ")[0]
+    program = "\n".join([*imports, sketch.partition("\nslack = ")[0]])
     exec(program, names)  # noqa: S102 - it is our own page
     return names["SlackChannel"]("slack", "teller", SECRET, "xoxb-17", **more)  # type: ignore[no-any-return]
 
