@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import asdict
 from rich.console import Console
 
+from chaos.deploys import DeploySettings, run_deploys
 from chaos.disk import compiler, run_disk
 from chaos.display import show, show_takeovers, watching
 from chaos.failover import FailoverSettings, run_failover
@@ -58,6 +59,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="",
         help="nothing but an outage of a provider, in this way or in all",
     )
+    add("--deploys", action="store_true", help="nothing but deploys under parked sessions")
     add("--plans", action="store_true", help="nothing but long plans whose worker is killed")
     add("--json", action="store_true", help="write the report as JSON")
     return parser.parse_args(arguments)
@@ -97,6 +99,8 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end_all, asyncio.current_task())
     seed = options.seed if options.seed is not None else int(time.time())
     stores = STORES if options.store == "both" else (options.store,)
+    if options.deploys:
+        return 1 if await deploy_all(options, stores, seed, console) else 0
     if options.plans:
         return 1 if await carry_plans(stores, seed, console) else 0
     if options.outage:
@@ -123,6 +127,7 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
     if not options.no_outages:
         lost += await lose_provider(options, stores, seed, console)
     lost += await carry_plans(stores, seed, console)
+    lost += await deploy_all(options, stores, seed, console)
     tell(console, reports, measured, as_json=options.json)
     is_good = all(r.is_clean for r in reports) and all(m.is_in_time for m in measured)
     return 0 if is_good and not lost else 1
@@ -209,6 +214,25 @@ async def carry_plans(stores: Sequence[str], seed: int, console: Console) -> lis
         for each in ran:
             console.print(str(each))
             found += each.wrong
+    return found
+
+
+async def deploy_all(
+    options: argparse.Namespace, stores: Sequence[str], seed: int, console: Console
+) -> list[str]:
+    """Deploy, roll back and deploy again under sessions that are parked."""
+    found: list[str] = []
+    for store in stores:
+        settings = DeploySettings(store=store, sessions=options.sessions, seed=seed)
+        with (
+            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name,
+            console.status(f"{store}: a deploy, a rollback and a mended deploy"),
+        ):
+            report = await run_deploys(settings, Path(name))
+        console.print(str(report))
+        for text in report.wrong[:20]:
+            console.print(f"  {text}")
+        found += report.wrong
     return found
 
 

@@ -111,13 +111,13 @@ class Fleet:
             if m.is_ready and not (m.is_stopped or m.is_cut_off or m.is_gone)
         ]
 
-    async def start(self) -> Member:
-        """Start one more worker, and wait until it works."""
+    async def start(self, *more: str) -> Member:
+        """Start one more worker, and wait until it works; its program is told `more`."""
         url, wire = await self._place.route()
         with self.ledger.with_name("workers.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", self._program),
-                *(url, str(self.ledger), str(self._lease)),
+                *(url, str(self.ledger), str(self._lease), *more),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,

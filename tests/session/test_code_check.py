@@ -119,6 +119,29 @@ async def test_a_check_foretells_what_new_code_lacks(store: str) -> None:
     assert (renamed.kind, renamed.name, renamed.count) == ("agent", "shop", 3)
 
 
+def booking(*questions: str) -> Tool[Any, Any]:
+    @tool
+    async def book(ctx: Context) -> str:
+        """Book a flight."""
+        return str([await said(ctx, each) for each in questions])
+
+    return book
+
+
+async def said(ctx: Context, question: str) -> str:
+    return (await ctx.ask(question)).text
+
+
+async def test_a_check_knows_questions_that_a_tool_has_from_elsewhere(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'outlast.db'}"
+    async with running(shop(booking("Which seat?")), store=store) as app:
+        await parked(app, "book it")
+
+    assert await check(store, shop(booking("Which meal?", "Which seat?"))) == ()
+    [unasked] = await check(store, shop(booking("Which meal?", "Which row?")))
+    assert (unasked.kind, unasked.count) == ("wait", 1)
+
+
 async def test_a_check_foretells_state_that_cannot_be_read(store: str) -> None:
     def kept(required: bool) -> type:
         fields = [("text", str), *([("author", str)] if required else [])]
@@ -156,15 +179,18 @@ async def test_a_check_foretells_another_output_type_for_open_turns(store: str) 
         cents: int
 
     settings = replace(FAST, deployment="v1")
-    async with running(shop(refund), store=store, settings=settings) as app:
-        await parked(app, "refund it")
+    other = Agent("other", ScriptedModel(says), tools=[refund])
+    async with running(shop(refund), other, store=store, settings=settings) as app:
+        session = await parked(app, "refund it")
+        await until(await app.start("other", "refund it"), "request.opened")
         [info] = await app.deployments.list()
-        assert set(info.digests) == {"shop", "shop.output", "shop.tool.refund"}
+        assert {"shop", "shop.output", "shop.tool.refund"} < set(info.digests)
 
-    assert await check(store, shop(refund)) == ()
-    [found] = await check(store, shop(refund, output_type=Receipt))
+    assert await check(store, shop(refund), other) == ()
+    [found] = await check(store, shop(refund, output_type=Receipt), other)
     assert (found.kind, found.agent, found.count) == ("output", "shop", 1)
-    assert "1 open turns are of the deployment v1" in found.text
+    assert found.sessions == (session.id,)
+    assert "1 session of shop have an open turn of the deployment v1" in found.text
 
 
 CODE = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any, Literal
 
@@ -91,13 +92,16 @@ async def check_code(
                 "are not over, and the code has no agent of that name: they wait for one",
                 f'keep an Agent("{info.agent}", …) in the app until they are over',
             )
+    elsewhere = await changed_outputs(store, agents)
     async for session_id, lane in open_turns(store):
         if agent := agents.get(lane.agent):
             assert lane.turn is not None
             for call in lane.turn.calls.values():
                 if not call.is_done:
                     check_call(found, session_id, lane, call, agent.find_tool(call.tool), agents)
-    return (*found.all(), *[each async for each in changed_outputs(store, agents)])
+            if others := elsewhere.get(lane.agent):
+                await check_output(found, store, session_id, lane, others)
+    return found.all()
 
 
 async def living_sessions(store: Store) -> AsyncIterator[SessionInfo]:
@@ -207,25 +211,41 @@ def is_named(request: OpenRequest) -> bool:
 
 
 def texts_of(function: Any) -> Iterator[str]:
-    """Yield the texts in the code of a function, and of the functions that it may call."""
+    """Yield the texts in the code of a function, and of the functions that it may call.
+
+    Those that it has from its module, from its defaults and from the function around it are its
+    own, too.
+    """
     seen: set[CodeType] = set()
     waiting: list[Any] = [function]
     while waiting:
         each = waiting.pop()
         each = getattr(each, "function", each)
-        code = each.__code__ if isinstance(each, FunctionType) else each
-        if not isinstance(code, CodeType) or code in seen:
-            continue
-        seen.add(code)
-        yield from (text for text in code.co_consts if isinstance(text, str))
-        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-        if isinstance(each, FunctionType):
-            for name in code.co_names:
-                named = each.__globals__.get(name)
-                if isinstance(named, str):
-                    yield named
-                elif isinstance(named, FunctionType | Tool):
-                    waiting.append(named)
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, tuple | list):
+            waiting += each
+        elif isinstance(each, FunctionType) and each.__code__ not in seen:
+            codes = [*codes_in(each.__code__)]
+            seen.update(codes)
+            waiting += [const for code in codes for const in code.co_consts]
+            waiting += [each.__globals__.get(name) for code in codes for name in code.co_names]
+            waiting += [*(each.__defaults__ or ()), *around(each)]
+
+
+def around(function: FunctionType) -> Iterator[Any]:
+    """Yield what a function has from the function around it."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # nothing is in it yet
+            yield cell.cell_contents
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function, and of the functions and comprehensions in it."""
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from codes_in(const)
 
 
 # Slices and output types
@@ -251,19 +271,28 @@ async def check_slices(found: FoundNeeds, store: Store, info: SessionInfo) -> No
                 break
 
 
-async def changed_outputs(store: Store, agents: Agents) -> AsyncIterator[CodeFinding]:
-    """Compare output types with those that the deployments of open turns told."""
-    for known in await store.work.deployments():
-        for name, agent in agents.items():
-            before, now = known.digests.get(f"{name}.output"), agent.digests()[f"{name}.output"]
-            if known.turns and before not in (None, now):
-                yield CodeFinding(
-                    kind="output",
-                    agent=name,
-                    name="output_type",
-                    text=f"{known.turns} open turns are of the deployment {known.name}, where the"
-                    f" output of {name} is of another type",
-                    remedy="callers get the new type: let these turns end on the old deployment"
-                    ' (pin="turn"), or keep the type until they have',
-                    count=known.turns,
-                )
+async def changed_outputs(store: Store, agents: Agents) -> Mapping[str, frozenset[str]]:
+    """Return the deployments in which the output of an agent is of another type, by agent."""
+    known = await store.work.deployments()
+    others: dict[str, frozenset[str]] = {}
+    for name, agent in agents.items():
+        now = agent.digests()[key := f"{name}.output"]
+        differing = (each.name for each in known if each.digests.get(key, now) != now)
+        others[name] = frozenset(differing)
+    return others
+
+
+async def check_output(
+    found: FoundNeeds, store: Store, session_id: str, lane: Lane, others: frozenset[str]
+) -> None:
+    """Say that an open turn began where the output of its agent is of another type."""
+    pin = (await store.listing.pins(session_id)).get(lane.name)
+    if pin and pin.deployment in others:
+        found.add(
+            session_id,
+            *("output", lane.agent, "output_type"),
+            f"have an open turn of the deployment {pin.deployment}, where the output is of another"
+            " type",
+            "callers get the new type: let these turns end on the old deployment"
+            ' (pin="turn"), or keep the type until they have',
+        )
