@@ -49,7 +49,7 @@ async def main() -> None:
         session = await app.start(clerk, "Do all of it")
         asked = (await session.wait()).requests[0]
         print(asked.prompt, [option.id for option in asked.options])
-        await session.answer(asked.request_id, "done", text="parcel 7 is on its way")
+        await session.answer(asked, "done", text="parcel 7 is on its way")
         await session.wait()
         for result in getattr((await session.history())[2], "results", ()):
             print(f"{result.tool:12} {result.text[:60]}")

@@ -43,9 +43,9 @@ async def main() -> None:
             print(request.prompt, request.args)
             if request.args["order"] == "B":  # changed arguments are checked again
                 args = {"order": "B", "cents": 5000}
-                await session.answer(request.request_id, "approve", args=args, principal="ann")
+                await session.answer(request, "approve", args=args, principal="ann")
             else:
-                await session.answer(request.request_id, "deny", text="too old", principal="ann")
+                await session.answer(request, "deny", text="too old", principal="ann")
         result = await session.wait()
     print(result.output, paid)
     assert paid == [("A", 500, ""), ("B", 5000, "ann")]

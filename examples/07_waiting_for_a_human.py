@@ -47,7 +47,7 @@ async def main() -> None:
 
     async with new_app() as app:  # another process, another day
         session = await app.session(session.id)
-        receipt = await session.answer(request.request_id, "yes")
+        receipt = await session.answer(request, "yes")
         print((await receipt.result()).unwrap())
         print(trace)
     assert trace == ["first line", "reserved", "first line", "first line", "booked"]

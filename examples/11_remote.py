@@ -24,7 +24,7 @@ support = Agent("support", model, tools=[refund])
 async def get_refund(place: Outlast | Client) -> str:
     session = await place.start(support, "Refund order 17")
     [request] = (await session.wait()).requests
-    receipt = await session.answer(request.request_id, "approve")
+    receipt = await session.answer(request, "approve")
     print((await receipt.result()).unwrap())
     return session.id
 

@@ -44,7 +44,7 @@ async def main() -> None:
         result = await session.wait()
         [request] = result.requests
         print(f"{request.agent} asks: {request.prompt} {request.tool}({request.args})")
-        await session.answer(request.request_id, "approve", principal="ada")
+        await session.answer(request, "approve", principal="ada")
         async for event in session.events(children=True):
             if event.type in ("subagent.called", "subagent.completed"):
                 print(event.type, event.data.get("agent") or event.data["value"])

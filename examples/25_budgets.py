@@ -35,7 +35,7 @@ async def main() -> None:
         while result.requests:
             [request] = result.requests
             print(f"{request.agent} asks: {request.prompt}")
-            await session.answer(request.request_id, "extend", principal="ada")
+            await session.answer(request, "extend", principal="ada")
             result = await session.wait()
         print("answer:", result.output)
         async for event in session.events(follow=False):

@@ -261,7 +261,7 @@ class SyncSession(Bridge[Session[Out]]):
 
     def answer(
         self,
-        request_id: str,
+        request: Request | str,
         option: str | None = None,
         *,
         text: str | None = None,
@@ -269,11 +269,11 @@ class SyncSession(Bridge[Session[Out]]):
         dispatch_id: str | None = None,
         principal: str = "",
     ) -> SyncReceipt[Out]:
-        """Answer an open request: with one of its options, a text, or both."""
+        """Answer an open request (itself or its id) with one of its options, a text, or both."""
         return SyncReceipt(
             self._thread.run(
                 self._target.answer(
-                    request_id,
+                    request,
                     option,
                     text=text,
                     args=args,
@@ -828,7 +828,7 @@ class SyncRun(Bridge[Run[Out]]):
 
     def answer(
         self,
-        request_id: str,
+        request: Request | str,
         option: str | None = None,
         *,
         text: str | None = None,
@@ -836,15 +836,10 @@ class SyncRun(Bridge[Run[Out]]):
         dispatch_id: str | None = None,
         principal: str = "",
     ) -> None:
-        """Answer an open request of the run."""
+        """Answer an open request of the run (itself or its id)."""
         self._thread.run(
             self._target.answer(
-                request_id,
-                option,
-                text=text,
-                args=args,
-                dispatch_id=dispatch_id,
-                principal=principal,
+                request, option, text=text, args=args, dispatch_id=dispatch_id, principal=principal
             )
         )
 

@@ -76,7 +76,7 @@ async def talk(place: Place, seen: list[Any]) -> None:
     seen += [result, *await session.requests(), *await place.requests(agent="teller")]
 
     [request] = result.requests
-    receipt = await session.answer(request.request_id, "approve", args={"order": 17, "cents": 1})
+    receipt = await session.answer(request, "approve", args={"order": 17, "cents": 1})
     assert isinstance(receipt, Receipt)
     seen.append(await receipt.result())
 

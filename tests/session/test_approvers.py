@@ -51,10 +51,10 @@ async def test_only_approvers_may_approve() -> None:
         session = await app.start("a", "go", principal="cy")
         request = await asked_of(session)
         for principal in ("", "cy", "eve"):
-            answer = session.answer(request.request_id, "approve", principal=principal)
+            answer = session.answer(request, "approve", principal=principal)
             assert await code_of(answer) == "NOT_AN_APPROVER"
         assert await asked_of(session) == request
-        await session.answer(request.request_id, "approve", principal="ada")
+        await session.answer(request, "approve", principal="ada")
 
         assert (await session.wait()).output == "done"
         assert bank.approved_by == ["ada"]

@@ -54,6 +54,7 @@ from outlast.session import Receipt, Request, Result, Session, WaitingFor, is_at
 from outlast.session.answer import OF_AN_ANSWER
 from outlast.session.merged_events import ChildSession, EventsOf, MergedEvents, child_of
 from outlast.session.mutation import SessionChanges, SliceChanges
+from outlast.session.request import id_of
 from outlast.session.state import SliceQuery
 from outlast.session.waiting import OutageNotices, code_of
 from outlast.store import AdmissionReceipt as StoreReceipt
@@ -190,14 +191,15 @@ class RemoteSession(Generic[Out]):
 
     async def answer(
         self,
-        request_id: str,
+        request: Request | str,
         option: str | None = None,
         *,
         text: str | None = None,
         args: Mapping[str, Any] | None = None,
         dispatch_id: str | None = None,
     ) -> RemoteReceipt[Out]:
-        """Answer an open request: with one of its options, a text, or both."""
+        """Answer an open request (itself or its id) with one of its options, a text, or both."""
+        request_id = id_of(request)
         check_answered(request_id, option, text)
         to_json(args, OF_AN_ANSWER)  # so that what is refused has a name
         response = some(request_id=request_id, option=option, text=text, args=args)

@@ -50,7 +50,7 @@ from outlast.session.inbox import ANYBODY, CONTEXT, STATE, Arrival, Inbox, insta
 from outlast.session.merged_events import LocalSource, MergedEvents
 from outlast.session.mutation import SessionChanges, SliceChanges
 from outlast.session.observation import Observation, Observer
-from outlast.session.request import Request, request_of
+from outlast.session.request import Request, id_of, request_of
 from outlast.session.result import Result, ResultStatus
 from outlast.session.retry import check_retry_failed, retry_if_failed
 from outlast.session.state import (
@@ -204,7 +204,7 @@ class Session(Generic[Out]):
 
     async def answer(
         self,
-        request_id: str,
+        request: Request | str,
         option: str | None = None,
         *,
         text: str | None = None,
@@ -212,16 +212,13 @@ class Session(Generic[Out]):
         dispatch_id: str | None = None,
         principal: str = "",
     ) -> Receipt[Out]:
-        """Answer an open request: with one of its options, a text, or both."""
+        """Answer an open request (itself or its id) with one of its options, a text, or both."""
         principal = check_who(PRINCIPAL, principal)
-        request = await self._store.listing.request(request_id) if is_id(request_id) else None
-        if (
-            request is None
-            or request.session_id != self.id
-            or request.kind not in (*PEOPLE, RELAYED)
-        ):
+        request_id = id_of(request)
+        found = await self._store.listing.request(request_id) if is_id(request_id) else None
+        if found is None or found.session_id != self.id or found.kind not in (*PEOPLE, RELAYED):
             raise UnknownRequest(f"this session never asked {request_id}", request=request_id)
-        asked = msgspec.json.decode(request.data, type=r.RequestOpened)
+        asked = msgspec.json.decode(found.data, type=r.RequestOpened)
         check_answer(asked, option, text, args)
         info = await self.info()
         tool = self._tool_of(info, asked)
@@ -237,7 +234,7 @@ class Session(Generic[Out]):
             args=checked_args(tool, asked, args, option),
             principal=principal,
         )
-        return await self._add(info, reply, request.lane, f"request:{request_id}", dispatch_id)
+        return await self._add(info, reply, found.lane, f"request:{request_id}", dispatch_id)
 
     def _tool_of(self, info: SessionInfo, asked: r.RequestOpened) -> Tool | None:
         agent = self._agents.get(asked.agent or info.agent)

@@ -42,6 +42,11 @@ class Request(Struct, frozen=True, kw_only=True):
     agent: str = ""
 
 
+def id_of(request: Request | str) -> str:
+    """Return the id of a request that is given as it was listed, or by its id."""
+    return request.request_id if isinstance(request, Request) else request
+
+
 def request_of(info: RequestInfo) -> Request:
     """Return a request of the store as users know it.
 

@@ -275,7 +275,7 @@ class Run(Generic[Out]):
 
     async def answer(
         self,
-        request_id: str,
+        request: Request | str,
         option: str | None = None,
         *,
         text: str | None = None,
@@ -283,9 +283,9 @@ class Run(Generic[Out]):
         dispatch_id: str | None = None,
         principal: str = "",
     ) -> None:
-        """Answer an open request of the run."""
+        """Answer an open request of the run (itself or its id)."""
         await self._session.answer(
-            request_id,
+            request,
             option,
             text=text,
             args=args,
