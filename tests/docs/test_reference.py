@@ -34,11 +34,17 @@ def section(text: str, title: str) -> str:
 
 
 def described_events() -> dict[str, tuple[list[str], bool]]:
-    events = [row for row in rows(page("events")) if len(row) == 3]
+    visible, _, internal = page("events").partition("\n## Internal events\n")
     return {
-        WORDS.findall(kind)[0]: (WORDS.findall(fields), kind.endswith("*"))
-        for kind, fields, _ in events
+        WORDS.findall(kind)[0]: (sorted(described_fields(data)), text is internal)
+        for text in (visible, internal)
+        for kind, _, data in (row for row in rows(text) if len(row) == 3)
     }
+
+
+def described_fields(data: str) -> list[str]:
+    """Return the fields in a cell: each line names some, and may say what they mean."""
+    return [name for line in data.split("<br>") for name in WORDS.findall(line.partition(": ")[0])]
 
 
 def recorded_events() -> dict[str, tuple[list[str], bool]]:
@@ -48,7 +54,7 @@ def recorded_events() -> dict[str, tuple[list[str], bool]]:
         fields = [f for f in kind.__struct_fields__ if f not in (*ENVELOPE, *HIDDEN_FIELDS)]
         # The arguments stand in the answer, and readers get them with the request.
         fields += ["args"] if tag == "tool.requested" else []
-        found[tag] = (fields, kind.internal)
+        found[tag] = (sorted(fields), kind.internal)
     return found
 
 
