@@ -461,6 +461,45 @@ def forever_then(times: int) -> Sequence[ScriptedReply]:
     return [*([call("look")] * times), say("enough")]
 
 
+async def test_a_child_whose_share_is_nothing_asks_for_as_much_as_it_needs() -> None:
+    leaf = Agent("leaf", ScriptedModel(forever_then(2)), tools=[look])
+    top = asking("top", leaf)
+    async with running(top, leaf) as app:
+        session = await app.start("top", "go", budget=Budget(tool_calls=1))
+        prompts: list[str] = []
+        while requests := (await session.wait()).requests:
+            assert len(prompts) < 9
+            prompts += [request.prompt for request in requests]
+            await session.answer(requests[0].request_id, "extend")
+        assert (await session.wait()).output == "top is done"
+        assert prompts == [
+            f"the session's budget allows {n} tool calls, and {n} tool calls are spent. "
+            "Allow 1 tool calls more?"
+            for n in range(2)
+        ]
+        for info in await app.sessions():
+            assert not await verify(app.store, info.session_id)
+
+
+async def test_what_a_child_was_allowed_beside_its_share_takes_nothing_from_its_parent() -> None:
+    # The child's own budget limits what its parent's does not.
+    leaf = Agent("leaf", ScriptedModel(forever_then(1)), tools=[], budget=Budget(model_calls=1))
+    three = calls(*(("look", {"at": str(n)}) for n in range(3)))
+    script = ScriptedModel([call("leaf", message="job"), three, say("done")])
+    top = Agent("top", script, tools=[look], subagents=[leaf], budget=Budget(tool_calls=1))
+    async with running(top, leaf) as app:
+        session = await app.start("top", "go")
+        told: list[str] = []
+        while requests := (await session.wait()).requests:
+            assert len(told) < 9
+            told.append(requests[0].prompt.partition("Allow ")[2])
+            await session.answer(requests[0].request_id, "extend")
+        assert (await session.wait()).output == "done"
+        assert told == ["1 model calls more?", *["1 tool calls more?"] * 3]
+        for info in await app.sessions():
+            assert not await verify(app.store, info.session_id)
+
+
 async def test_a_child_that_is_given_up_returns_its_share_when_it_has_ended() -> None:
     started, going = asyncio.Event(), asyncio.Event()
 

@@ -167,11 +167,15 @@ def nearly_spent(state: BudgetState) -> str:
 
 
 class Verdict(Struct, frozen=True):
-    """The budget that stands against something, of what it has too little, and whether for good."""
+    """The budget that stands against something, of what it has too little, and whether for good.
+
+    So much is `needed` of it.
+    """
 
     state: BudgetState
     what: str
     is_over: bool
+    needed: Amounts
 
 
 def verdict_on(
@@ -185,9 +189,9 @@ def verdict_on(
     for state in states:
         needed = wanted(state)
         if what := lacking(state.left, needed):
-            return Verdict(state, what, is_over=True)
+            return Verdict(state, what, is_over=True, needed=needed)
         if waits is None and (what := lacking(state.free, needed)):
-            waits = Verdict(state, what, is_over=False)
+            waits = Verdict(state, what, is_over=False, needed=needed)
     return waits
 
 
@@ -281,8 +285,11 @@ def admit_summary(
 ) -> CompactContext:
     """Let a summary be made, if there is enough for it; old results are cleared otherwise."""
     whole = estimate.with_output(estimate.most_output, step=False)
-    if any(refuses(state, estimate) or lacking(state.free, whole) for state in states):
-        return replace(action, sums_up=False, may_sum_up=False)
+    last = estimate.with_output(min(LAST_OUTPUT, estimate.most_output), step=True)
+    for state in states:
+        kept = last if state.terms.on_end == "hand_back" else NOTHING
+        if refuses(state, estimate) or lacking(state.free, whole + kept):
+            return replace(action, sums_up=False, may_sum_up=False)
     keys = tuple(state.key for state in states if state.key.scope != "turn")
     return replace(action, hold=BudgetHold(whole, action.turn, keys, estimate.input_tokens))
 
@@ -321,12 +328,24 @@ def instead(
     match state.terms.on_end:
         case "ask" if can_be_asked:
             allowed = lane.turn.extended if lane.turn else NOTHING
-            before = allowed if state.key == TURN else lane.extended
-            by = held_of(state.terms.limits) - before
+            by = more_of(verdict, allowed if state.key == TURN else lane.extended)
             return AskForBudget(**turn, step=step, ended=told(verdict), by=by)
         case "ask" if state.key.scope in ("tenant", "principal"):
             return wait_for(lane, [state], now, told(verdict))
     return FailTurn(**turn, error=exhausted(verdict))
+
+
+def more_of(verdict: Verdict, extended: Amounts) -> Amounts:
+    """Return how much more of a budget to ask for: as much again as it had, and at least enough.
+
+    A child's share may be nothing, and a budget may have been lowered since it was `extended`.
+    """
+    limits = verdict.state.terms.limits
+    had, missing = limits - extended, verdict.needed - verdict.state.left
+    each = zip(astuple(limits), astuple(had), astuple(missing), strict=True)
+    return Amounts(
+        *(0 if limit == UNLIMITED else max(before, lack, 0) for limit, before, lack in each)
+    )
 
 
 def wait_for(

@@ -44,7 +44,9 @@ def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:
     )
     turn = count_shown(turn, e.subagent)
     turn = replace(turn, requests={**turn.requests, e.request_id: request})
-    if e.name or e.origin or e.kind == "budget":
+    if e.kind == "budget" and not e.origin:
+        return replace(turn, budget_asks=turn.budget_asks + 1)
+    if e.name or e.origin:
         return turn
     return turn.with_call(e.call_id, status="asked", vanished=0)
 

@@ -29,7 +29,7 @@ from outlast.core.record import (
     UsageSum,
 )
 
-FOLD = 8
+FOLD = 9
 """Grows whenever the same log would fold into something else than before."""
 
 CallStatus = Literal[
@@ -436,7 +436,8 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     `usage` is that of its own model calls, `below` that of its children that have ended.
     `charged` is what it and its children have spent of budgets, `active` how much of its active
     time that counts, and `extended` what humans have allowed beyond its own. A budget `exhausted`
-    makes the step of the number `last_step` its last.
+    makes the step of the number `last_step` its last. `budget_asks` counts how often a human was
+    asked for more.
     """
 
     id: str
@@ -476,6 +477,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     extended: Amounts = NOTHING
     exhausted: str = ""
     last_step: int = 0
+    budget_asks: int = 0
 
     @property
     def asks_for_budget(self) -> bool:

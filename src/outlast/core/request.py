@@ -8,7 +8,7 @@ the records.
 from collections.abc import Collection, Iterator
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.action import AskForBudget, AskHuman, RefuseReply
@@ -90,16 +90,14 @@ def prompt(call: OpenCall, kind: str) -> str:
 
 
 def ask_for_budget(lane: Lane, action: AskForBudget) -> r.RequestOpened:
-    """Ask for more of a budget: once, however often it has ended before."""
-    ended, turn = action.ended, lane.turn
-    allowed = turn.extended if turn and ended.budget.scope == "turn" else lane.extended
-    name = f"budget:{ended.budget.scope}:{action.turn}:{action.step}:{sum(astuple(allowed))}"
+    """Ask for more of a budget. A turn may do so several times: the questions are counted."""
+    number = lane.turn.budget_asks + 1 if lane.turn else 1
     return r.RequestOpened(
-        request_id=request_name(lane.session, action.turn, name),
+        request_id=request_name(lane.session, action.turn, f"budget#{number}"),
         kind="budget",
-        prompt=f"{in_words(ended)}. Allow {more_in_words(action.by)} more?",
+        prompt=f"{in_words(action.ended)}. Allow {more_in_words(action.by)} more?",
         options=MORE,
-        budget=ended.budget,
+        budget=action.ended.budget,
         extends_by=action.by,
     )
 

@@ -33,6 +33,7 @@ from outlast.core.action import (
     FailTurn,
     GiveFeedback,
     MissTools,
+    Park,
     RefuseReply,
     RunTools,
     SettleDeliveries,
@@ -116,6 +117,8 @@ COMPACTION = "compaction"
 """Names the one task of a lane in which its view is made shorter."""
 NO_TIMEOUTS = CallTimeouts(float("inf"))
 CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
+GIVES_UP_SUMMARIES = (Park, CompleteSession, FailSession)
+"""With these, nothing waits any more for a summary that is being made between turns."""
 TOOL_ENDS = (Returned, Raised, Interrupted, ToolWaits, Mismatched, Restarted, Undone)
 UNSTORABLE_END = "changed state, emitted an event or began a wait that cannot be stored"
 NOT_READ = Failure("WORKERS_LOST", "this lane took its workers down, and is not read any more")
@@ -208,6 +211,8 @@ class LaneRunner:
     async def _run(self) -> None:
         while not self._stopping:
             action = await self._decide()
+            if isinstance(action, GIVES_UP_SUMMARIES) and self.lane.folds.state.holds:
+                await self._drop_compaction()
             if action.is_rest:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
                     return
@@ -254,7 +259,7 @@ class LaneRunner:
             match action:
                 case TakeReply():
                     allowed = await self._take_if_allowed(action)
-                case CompactContext() if self._tasks.is_running(COMPACTION):
+                case CompactContext() if self._is_compacting:
                     allowed = action
                 case (
                     TakeRelay() | TakeEvent() | ExpireRequest() | SettleDeliveries() | ChangeState()
@@ -370,6 +375,12 @@ class LaneRunner:
         self.lane.write([*rewound(change, until, past)])
         await self.lane.flush()  # the view is read from the log anew
         return True
+
+    @property
+    def _is_compacting(self) -> bool:
+        """Whether the view is being made shorter, or that has ended and is yet to be recorded."""
+        ended = any(isinstance(each, Compacted | SummaryLost) for each in self._tasks.results)
+        return ended or self._tasks.is_running(COMPACTION)
 
     async def _drop_compaction(self) -> None:
         await self._tasks.drop(COMPACTION)
@@ -547,7 +558,7 @@ class LaneRunner:
             case GiveFeedback() | CheckCompletion():
                 self._begin_rules(action)
             case CompactContext():
-                if not self._tasks.is_running(COMPACTION):
+                if not self._is_compacting:
                     self._begin_compaction(action)
             case CancelTurn() | FailTurn():
                 if isinstance(action, FailTurn):
@@ -563,6 +574,7 @@ class LaneRunner:
                     )
                 ends = await self._tasks.stop()
                 kept = tuple(end for end in ends if isinstance(end, TOOL_ENDS))
+                self.lane.write([*summary_cut_off(self.lane.folds.state, self._price)])
                 return [TurnStopped(kept, self._stopped_call())]
         return await self._next_results(action.until)  # type: ignore[union-attr]
 

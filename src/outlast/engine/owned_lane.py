@@ -153,11 +153,15 @@ class OwnedLane:
     def take_over(self, cut_off: Callable[[Lane], Iterable[AnyRecord]]) -> None:
         """Record a takeover if the previous owner left a turn open.
 
-        `cut_off` makes the records of the model calls that this cuts off.
+        `cut_off` makes the records of the model calls that this cuts off: between turns, too, where
+        one may have been under way that sums up what the view leaves out.
         """
         state = self.folds.state
         turn = state.turn
-        if turn is None or (state.waiting and not is_asking(turn) and not turn.handed_back):
+        if turn is None:
+            self.write([*cut_off(state)])
+            return
+        if state.waiting and not is_asking(turn) and not turn.handed_back:
             return
         taken = r.LaneTakenOver(
             worker=self.worker,
@@ -346,18 +350,20 @@ class OwnedLane:
         """Give the lane back as it is, for another worker to go on with at once."""
         now, state = self.date(), self.folds.state
         parting = CommitDraft()
+        left = [*cut_off(state)]
+        parting.budgets += [each for each in left if type(each) in CHARGES]
         if state.turn and (not state.waiting or is_asking(state.turn)):
-            handed_back = r.LaneTakenOver(
-                worker=self.worker,
-                fence=self.fence,
-                since=now,
-                spent=active_time(state, now),
-                graceful=True,
-                evidence="handed_back",
-            )
-            settled = [*cut_off(state)]
-            parting.add([*settled, handed_back])
-            parting.budgets += [each for each in settled if type(each) in CHARGES]
+            left += [
+                r.LaneTakenOver(
+                    worker=self.worker,
+                    fence=self.fence,
+                    since=now,
+                    spent=active_time(state, now),
+                    graceful=True,
+                    evidence="handed_back",
+                )
+            ]
+        parting.add(left)
         async with self.lock:
             while not await self._release(parting, self.earliest()):
                 pass
