@@ -45,8 +45,6 @@ LONGEST = 5.0
 class LaneJournal:
     """One call's journal. A call that is no longer awaited can write nothing."""
 
-    _hold: LockHold
-
     def __init__(
         self,
         lane: OwnedLane,
@@ -66,6 +64,7 @@ class LaneJournal:
         self._clock = clock
         self._flush = seconds(settings.flush)
         self._progress: Coalescer[ToolProgress] | None = None
+        self._holds: dict[Transaction, LockHold] = {}
 
     @property
     def lane(self) -> Lane:
@@ -188,7 +187,11 @@ class LaneJournal:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         async with AsyncExitStack() as stack:
-            yield await insist(self._clock, self._open, stack)
+            transaction = await insist(self._clock, self._open, stack)
+            try:
+                yield transaction
+            finally:
+                del self._holds[transaction]
 
     async def _open(self, stack: AsyncExitStack) -> Transaction:
         """Open a transaction, to be left with the stack; while there is none, nothing is held.
@@ -199,14 +202,14 @@ class LaneJournal:
         async with AsyncExitStack() as opening:
             hold = await opening.enter_async_context(LockHold(self._owned.lock))
             transaction = await opening.enter_async_context(self._store.log.transaction(LONGEST))
-            self._hold = hold
             hold.limit(LONGEST)
             await stack.enter_async_context(opening.pop_all())
+            self._holds[transaction] = hold
             return transaction
 
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         self.check_awaited()
-        self._hold.keep()
+        self._holds[transaction].keep()
         self._running.end()
         assert self._owned.folds.state.turn is not None
         call = self._owned.folds.state.turn.calls[end.call_id]
@@ -214,6 +217,11 @@ class LaneJournal:
         records = list(tool_ended(self.lane, call, whole, self._policy, self.latest()))
         contended = is_contended(end)
         await to_its_end(self._owned.conclude(transaction, records, of_newest=contended))
+
+    async def record_within(self, transaction: Transaction, record: AnyRecord) -> None:
+        self.check_awaited()
+        self._holds[transaction].keep()
+        await to_its_end(self._owned.conclude(transaction, [record], of_newest=False))
 
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""

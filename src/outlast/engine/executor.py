@@ -170,6 +170,13 @@ class CallJournal(Protocol):
         """
         ...
 
+    async def record_within(self, transaction: Transaction, record: AnyRecord) -> None:
+        """Record something in the transaction and commit both; the call goes on.
+
+        Raises TransactionUndone where the transaction was lost and nothing of it was written.
+        """
+        ...
+
     async def find_token(self, token: str) -> str | None:
         """Return the session that a continuation token leads to."""
         ...

@@ -149,6 +149,7 @@ class WorkflowContext(Context[Deps]):
     @for_async_tools
     async def progress(self, done: int, total: int) -> None:
         """Tell readers how much is done, of how much."""
+        self._not_in_transaction("progress")
         count_of("done of ctx.progress", done, least=0)
         count_of("total of ctx.progress", total, least=0)
         await tell_progress(self._waiting, "", done, total)
@@ -162,6 +163,7 @@ class WorkflowContext(Context[Deps]):
         The nth wait for a name gets the nth event of that name, also one that came before. Raises
         EventTimeout if none has come after `timeout`.
         """
+        self._not_in_transaction("wait_event")
         about = check_id("name of an event", name)
         wait, known = self._waiting.next("event", quoted(about))
         if known is None:
@@ -194,6 +196,7 @@ class WorkflowContext(Context[Deps]):
 
         It is known by the workflow and its input, or by a `name`. Raises RunFailed if it errs.
         """
+        self._not_in_transaction("run")
         found = self._kind_of(workflow)
         text = found.input_text(input)
         known_as = f"={args_digest(found.name, text)[:20]}"
@@ -252,6 +255,7 @@ class WorkflowContext(Context[Deps]):
         max_attempts: int = 1,
         timeout: Span | None = None,
         on_interrupt: StepRemedy | None = None,
+        transactional: bool = False,
     ) -> None:
         """Have a function called if the run fails or is cancelled; call this before the step.
 
@@ -265,7 +269,7 @@ class WorkflowContext(Context[Deps]):
             max_attempts,
             timeout,
             readonly=False,
-            transactional=False,
+            transactional=transactional,
         )
         scope = self._waiting.scope("on_undo")
         known_as = step_name(function, args, name)

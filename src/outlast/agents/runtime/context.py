@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Generic, overload
+from typing import Any, ClassVar, Generic, Literal, overload
 
 import msgspec
 from msgspec import Struct
@@ -187,7 +187,10 @@ class Context(ConcurrentWaits, Generic[Deps]):
     def tx(self) -> Transaction:
         """The transaction that this call shares with the record of its outcome."""
         if self._transaction is None:
-            raise NotInTransaction("ctx.tx is there for tools with transactional=True only")
+            raise NotInTransaction(
+                "ctx.tx is there for tools with transactional=True only; a step with"
+                " transactional=True is given its own as its first argument"
+            )
         return self._transaction
 
     def emit(self, name: str, data: Any = None) -> None:
@@ -204,6 +207,16 @@ class Context(ConcurrentWaits, Generic[Deps]):
         with self._waiting.busy():
             await self._journal.progress(self.call_id, text)
 
+    @overload
+    async def step(
+        self,
+        function: Callable[[Transaction, Unpack[Args]], Awaitable[T]],
+        *args: *Args,
+        name: str | None = None,
+        max_attempts: int = 1,
+        timeout: Span | None = None,
+        transactional: Literal[True],
+    ) -> T: ...
     @overload
     async def step(
         self,
@@ -236,6 +249,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
         timeout: Span | None = None,
         on_interrupt: StepRemedy | None = None,
         readonly: bool = False,
+        transactional: bool = False,
     ) -> Any:
         """Do something once, however often this call is run again, and return its result.
 
@@ -249,6 +263,9 @@ class Context(ConcurrentWaits, Generic[Deps]):
         Unless it says "rerun", the start of the step is recorded before its function is called. In
         a tool the default is what the tool itself says of interruptions; in a workflow it is
         "report". A step that is `readonly` is done again.
+        A `transactional` step is an async function that is given a transaction of Outlast's own
+        database as its first argument: its statements and the record of its result are one commit,
+        so that it happens once and nothing has to be said of cuts.
         """
         self._not_in_transaction("step")
         rules = step_rules(
@@ -257,7 +274,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
             max_attempts,
             timeout,
             readonly=readonly,
-            transactional=False,
+            transactional=transactional,
         )
         known_as = step_name(function, args, name)
         scope = self._waiting.scope("step")
@@ -417,6 +434,8 @@ class Context(ConcurrentWaits, Generic[Deps]):
     def _not_in_transaction(self, what: str) -> None:
         if self._transaction is not None:
             raise NotInTransaction(f"ctx.{what} cannot be used in a transactional tool")
+        if self._waiting.in_transaction:
+            raise NotInTransaction(f"ctx.{what} cannot be used in a transactional step")
 
 
 def choices_of(options: Sequence[str | Option]) -> tuple[Option, ...]:

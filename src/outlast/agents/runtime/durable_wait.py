@@ -70,6 +70,7 @@ class Scope:
         self.waits: tuple[NewWait, ...] = ()
         self._parent = parent
         self._is_withdrawn = False
+        self.in_transaction = False
         self._deeds = 0
         self._rested: asyncio.Future[None] | None = None
         self._counts: dict[str, int] = {}
@@ -109,6 +110,15 @@ class Scope:
         finally:
             self.path, self._counts = path, counts
             self._open_steps.discard(name)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Do something meanwhile that nothing may wait in, nor be recorded."""
+        self.in_transaction = True
+        try:
+            yield
+        finally:
+            self.in_transaction = False
 
     @contextmanager
     def deed(self) -> Iterator[None]:
@@ -225,6 +235,12 @@ class WaitTracker:
     def next(self, kind: str, name: str) -> tuple[str, str | None]:
         """Return the same of a wait that can always use what it came to."""
         return next(self.rounds(kind, name))
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether this is called in a step that is a transaction: nothing else is written in it."""
+        scope = self._scopes.get(asyncio.current_task())
+        return scope is not None and scope.in_transaction
 
     def scope(self, kind: str) -> Scope:
         """Return the scope of the task that this is called in."""

@@ -12,7 +12,9 @@ import asyncio
 import inspect
 import typing
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -22,6 +24,7 @@ from msgspec import Struct
 from outlast.agents.runtime.durable_wait import NOT_THE_TOOLS, WaitTracker
 from outlast.agents.runtime.failure import failure_of
 from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.agents.runtime.transaction import LazyTransaction
 from outlast.core.instant import Span
 from outlast.core.lane import OpenCall, SpoiltStep
 from outlast.core.message import check_text
@@ -35,10 +38,22 @@ from outlast.core.record import (
 )
 from outlast.core.result import NewWait, Question
 from outlast.core.setting import count_of, one_of, seconds_of
-from outlast.errors import InvalidInput, NotEncodable, Retry, StepError, StepInterrupted
+from outlast.engine.owned_lane import TransactionUndone
+from outlast.errors import (
+    InvalidInput,
+    NotEncodable,
+    Retry,
+    StepError,
+    StepInterrupted,
+    StoreUnavailable,
+)
+from outlast.log_context import get_logger
+from outlast.store import Transaction
 
 if TYPE_CHECKING:
     from outlast.agents.runtime.context import Context
+
+log = get_logger("outlast.agents")
 
 Remedy = Literal["rerun", "report", "ask", "fail"]
 StepRemedy = Remedy | Callable[..., Any]
@@ -80,6 +95,11 @@ def step_rules(
     transactional: bool,
 ) -> StepRules:
     """Return the rules of a step, if they can be meant."""
+    if transactional and (readonly or on_interrupt not in (None, "rerun")):
+        raise InvalidInput(
+            "a step that is transactional left nothing where it was cut off, and is done again:"
+            " leave out readonly and on_interrupt"
+        )
     if readonly or transactional:
         default = "rerun"
     remedy = default if on_interrupt is None else on_interrupt
@@ -204,6 +224,7 @@ class Step:
         return from_json(text, kind_of(self._function))
 
     async def _do(self, attempt: int) -> Any:
+        is_transaction = self._rules.transactional
         while True:
             if self._rules.repeats and attempt == 1:
                 await self._journal.record_noted()
@@ -213,8 +234,8 @@ class Step:
                 )
             try:
                 with self._waiting.busy():
-                    value = await self._within_time()
-                    return self._read(await self._keep(value))
+                    text = await (self._transact() if is_transaction else self._happen())
+                    return self._read(text)
             except NOT_THE_TOOLS:
                 raise
             except StepTimedOut:
@@ -227,7 +248,8 @@ class Step:
             except BaseException as error:
                 if self._waiting.is_parked or not isinstance(error, Exception):
                     raise
-                if isinstance(error, NotEncodable) and self._ctx._step_remedy is None:
+                is_lost = isinstance(error, NotEncodable) and not is_transaction
+                if is_lost and self._ctx._step_remedy is None:
                     raise  # then nobody knows what the tool has come to: it has done this
                 failure = failure_of(error)
                 if attempt >= self._rules.max_attempts or isinstance(error, Retry):
@@ -235,16 +257,17 @@ class Step:
             if attempt >= self._rules.max_attempts:
                 raise await self._failed(attempt, failure)
             await self._record_failure(attempt, failure, again=True)
-            await asyncio.sleep(
-                self._ctx._journal.jitter(min(FIRST_PAUSE * 2.0**attempt, LONGEST_PAUSE))
-            )
+            await self._pause(attempt)
             attempt += 1
 
-    async def _within_time(self) -> Any:
+    async def _happen(self) -> str:
+        return await self._keep(await self._within_time())
+
+    async def _within_time(self, *given: Transaction) -> Any:
         limit = asyncio.timeout(self._rules.timeout)
         try:
             async with limit:
-                value = self._function(*self._args)
+                value = self._function(*given, *self._args)
                 return await value if inspect.isawaitable(value) else value
         except TimeoutError:
             if limit.expired():
@@ -253,10 +276,37 @@ class Step:
 
     async def _keep(self, value: Any) -> str:
         text = to_json(value, f"{self._said} returned")
-        await self._journal.record(
-            ToolStepRecorded(call_id=self._ctx.call_id, name=self._key, value=text)
-        )
+        await self._journal.record(self._recorded(text))
         return text
+
+    def _recorded(self, text: str) -> ToolStepRecorded:
+        return ToolStepRecorded(call_id=self._ctx.call_id, name=self._key, value=text)
+
+    async def _transact(self) -> str:
+        """Do it in a transaction with the record of its result, again where that was undone."""
+        for undone in count():
+            try:
+                return await self._transact_once()
+            except (StoreUnavailable, TransactionUndone) as error:
+                log.warning("a step's transaction was undone", extra={"why": str(error)})
+            await self._pause(undone)
+        raise AssertionError("there is always another try")
+
+    async def _transact_once(self) -> str:
+        async with AsyncExitStack() as stack:
+            transaction = LazyTransaction(self._journal, stack)
+            with self._waiting.scope("step").transaction():
+                value = await self._within_time(transaction)
+            text = to_json(value, f"{self._said} returned")
+            if transaction.opened:
+                await self._journal.record_within(transaction.opened, self._recorded(text))
+                return text
+        await self._journal.record(self._recorded(text))
+        return text
+
+    async def _pause(self, tries: int) -> None:
+        seconds = min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE)
+        await asyncio.sleep(self._journal.jitter(seconds))
 
     @property
     def _said(self) -> str:

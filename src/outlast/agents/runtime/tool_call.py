@@ -5,7 +5,7 @@ The meaning of exceptions is settled here; the log and the time limits are the e
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from hashlib import blake2b
 from typing import Any
@@ -19,6 +19,7 @@ from outlast.agents.runtime.failure import failure_of, failure_text, reason_of, 
 from outlast.agents.runtime.json_value import to_json
 from outlast.agents.runtime.loop_watch import LoopWatch, noted
 from outlast.agents.runtime.step import NotDone
+from outlast.agents.runtime.transaction import LazyTransaction
 from outlast.agents.tool import Tool, ToolResult
 from outlast.clock import Clock
 from outlast.core.action import Start
@@ -40,16 +41,13 @@ from outlast.engine.executor import CallJournal
 from outlast.engine.owned_lane import RollbackRefused, TransactionUndone
 from outlast.errors import (
     InvalidDefinition,
-    InvalidInput,
     NotEncodable,
-    NotInTransaction,
     OutlastError,
     ResultMismatch,
     StoreUnavailable,
     ToolError,
 )
 from outlast.log_context import get_logger
-from outlast.store import Commit, Committed, Refused, Transaction
 
 
 def backoff(clock: Clock, failed: int) -> int:
@@ -89,50 +87,6 @@ def own_key(tool: Tool, args: dict[str, Any]) -> str:
             tool=tool.name,
         )
     return f"{tool.first_name}:{storable_key(str(key))}"
-
-
-class LazyTransaction:
-    """`ctx.tx` of a transactional tool; the transaction begins with its first statement."""
-
-    def __init__(self, journal: CallJournal, stack: AsyncExitStack) -> None:
-        self.opened: Transaction | None = None
-        self._journal = journal
-        self._stack = stack
-
-    async def _open(self) -> Transaction:
-        if self.opened is None:
-            self.opened = await self._stack.enter_async_context(self._journal.transaction())
-        return self.opened
-
-    async def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
-        checked = in_order(params)
-        return await (await self._open()).execute(sql, checked)
-
-    async def fetch(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        checked = in_order(params)
-        return await (await self._open()).fetch(sql, checked)
-
-    async def fetch_one(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        checked = in_order(params)
-        return await (await self._open()).fetch_one(sql, checked)
-
-    @property
-    def raw(self) -> Any:
-        if self.opened is None:
-            raise NotInTransaction("nothing was executed yet: the transaction is not open")
-        return self.opened.raw
-
-    async def commit(self, commit: Commit) -> Committed | Refused:
-        raise NotInTransaction("Outlast commits this transaction when the tool returns")
-
-
-def in_order(params: Any) -> Sequence[Any]:
-    """Return a statement's parameters; a mapping's names, or a text's characters, are none."""
-    if not isinstance(params, Sequence) or isinstance(params, str | bytes | bytearray):
-        raise InvalidInput(
-            f"parameters of a statement are given in their order, in a list, not {params!r:.80}"
-        )
-    return params
 
 
 log = get_logger("outlast.agents")
