@@ -44,7 +44,7 @@ ORDINARY = frozenset(
     connections consumer contact content context contract control conversation core counters
     crash cron database dead decision decode demo dependency deployments dev directory
     dispatcher display document done draft durability durable encode encoding encryption end
-    engine environment erase erasure error errors events everywhere evidence explain failure
+    engine environment erase erasure error errors events everywhere explain failure
     fault feed file fleet flight flow folder folds follow fork format grant handle health
     history hook host http in inbound inbox index info init instrument integration json keeper
     keyboard keys kill lanes launch layout ledger line link list listener listing liveness
@@ -54,12 +54,12 @@ ORDINARY = frozenset(
     private probe process progress promise prompt prompts protocol provider providers pydantic
     queues random reader reading reasoning receiver reconnect recorder recording refresh refusal
     registry remote render report requests response rest result retry return rewind route router
-    row rules run runner runtime scheduler schedules schema screen scripted send sender serve
+    row rules runner runtime scheduler schedules schema screen scripted send sender serve
     server sessions set setting settings shape show sign signature signed simulation single
     skills slices sqlite start state statement status stored stores stream subagent subscription
     supervisor sync tasks telemetry template terminal test testing text thread timeline timer
     token tool trace traced transaction transcript translation type under unstable up url usage
-    user validation value verify visible wait waiting wake watch webhooks window wire work
+    user validation value verify visible waiting wake watch webhooks window wire work
     workers workflows world wrapped writer
     """.split()
 )
