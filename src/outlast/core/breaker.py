@@ -130,6 +130,7 @@ def after_failure(
     counted = replace(
         before,
         error=failed.error,
+        # Each worker counts its own: the most that any has seen is shown.
         failures=max(failures, before.failures + 1),
         is_open=before.is_open or opens,
         blocked=failed.kind == "blocked",
@@ -171,6 +172,7 @@ def after_answers(breaker: Breaker, answers: int = 1, *, proven: bool = True) ->
     Answers that have only begun are not `proven`.
     """
     group, answered = breaker.group, breaker.answered + answers
+    # Several answers may be told at once; each full group doubles the next.
     while answered >= group:
         answered -= group
         group *= 2

@@ -78,6 +78,7 @@ def encode_checked(records: Sequence[AnyRecord]) -> bytes:
         _decoder.decode(body)
     except (*UNENCODABLE, msgspec.MsgspecError):
         for record in records:
+            # Only now one by one: to name the record at fault costs nothing where there is none.
             check_record(record)
         raise
     return body
@@ -140,6 +141,8 @@ class Packer:
         try:
             if flags & COMPRESSED:
                 body = self._decompressor.decompress(body)
+            # The usual row is decoded into records at once: plain values are made only where there
+            # is something to change in them.
             if version == FORMAT and not flags & HAS_BLOBS:
                 return _decoder.decode(body)
             return convert(put_back_blobs(body, load_blob), version)
@@ -215,6 +218,7 @@ def convert(raw: list[dict[str, Any]], version: int) -> list[AnyRecord]:
 
 def upcast(values: Values, version: int) -> Values:
     """Return a record's plain values as the current format has them."""
+    # One format after the other, so that each change is written once, whatever comes later.
     for each in range(version, max(UPCASTS, default=0) + 1):
         if change := UPCASTS.get(each, {}).get(values["type"]):
             values = change(values)
@@ -231,6 +235,8 @@ def take_out_blobs(body: bytes) -> tuple[bytes, dict[str, bytes]]:
 
     def walk(value: Any) -> Any:
         match value:
+            # In characters, of which UTF-8 takes four bytes at most: shorter texts need not be
+            # encoded to be measured.
             case str() | bytes() if len(value) > BLOB_OVER // 4:
                 return shrink(value)
             case dict():

@@ -112,10 +112,13 @@ def is_due(lane: Lane, policy: Policy) -> bool:
     Seldom and by much: what a provider has cached of a request is lost with it.
     """
     context = lane.context
+    # Its size is only an estimate until the model has answered: a second one would be made by a
+    # guess.
     if context.is_fresh:
         return False
     if context.overflows or context.largest > policy.longest_result:
         return True
+    # A view that could not be made small enough would else be made shorter before every step.
     return size_of(context) >= max(policy.most_tokens, context.floor * GROWTH)
 
 
@@ -140,6 +143,7 @@ def with_summary(lane: Lane, policy: Policy, action: CompactContext) -> CompactC
     """
     if not policy.summarizes:
         return action
+    # One that a crash cut off is gone on with under its name, so that its attempts are counted.
     if (begun := lane.summary) is None:
         name = summary_call_name(lane.name, action.turn, lane.summaries + 1)
         begun = SummaryCall(name, attempt=0)
@@ -156,6 +160,7 @@ def put_view_first(lane: Lane, action: AnyAction, policy: Policy) -> AnyAction:
 
     It begins a step: what is open is settled before, an approval too.
     """
+    # Another attempt at an answer goes on from what was said of it, in the view as it was.
     begins = isinstance(action, CallModel) and action.attempt == 1 and not action.running
     asked = next((each for each in lane.views if each.op == "compact"), None)
     if asked is None or not begins or lane.turn is None:
@@ -216,6 +221,7 @@ def context_overflowed(lane: Lane, e: r.ContextOverflowed) -> Lane:
 
 
 def context_rewound(lane: Lane, e: r.ContextRewound) -> Lane:
+    # All that was measured is of the view as it was.
     return replace(lane, context=ContextSize(e.tokens), summary=None, back_to=e.to)
 
 

@@ -68,10 +68,15 @@ KEY_POLL, LONGEST_KEY_POLL = SECOND // 2, 10 * SECOND
 
 def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
     """Return the one thing to do next; the same log always gives the same answer."""
+    # First of all: a message's sender may wait for what became of it, and no later decision changes
+    # that.
     if lane.unsettled:
         return SettleDeliveries(outcomes=lane.unsettled)
+    # Before the end of the session and before cancels: its requests are closed already, so nothing
+    # else may become of it. A crash in between comes back to here.
     if lane.turn and lane.turn.stopping:
         return go_on_stopping(lane.turn.id, lane.turn.stopping)
+    # Before cancels: what undoes a run is not to be cut off by the wish to stop it.
     if lane.turn and lane.turn.undo:
         return undo_turn(lane, lane.turn, now, partial(settle_all, policy, now))
     if lane.over:
@@ -80,15 +85,22 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         return between_turns(lane, policy, now)  # it has failed, whoever wanted to cancel it
     if lane.cancels:
         return stop(lane, lane.cancels[0])
+    # After cancels: a blocked turn can still be given up, and is cancelled then.
     if lane.blocked and lane.turn:
         return FailTurn(turn=lane.turn.id, error=lane.blocked)
+    # Replies pass every message in the queue: the turn that holds these up may wait for this
+    # answer.
     if lane.replies and (reply := open_reply(lane, policy)):
         return TakeReply(reply=reply)
+    # Before anything of the turn's own: a child's request may have been closed there, and must not
+    # be answered here any more.
     if lane.relays:
         return TakeRelay(relay=lane.relays[0])
     if lane.sent and lane.turn:
         return TakeEvent(event=lane.sent[0])
     if lane.turn is None:
+        # Between turns at once; within one at the next action that begins something, see
+        # `put_change_first`.
         if lane.changes:
             return ChangeState(change=lane.changes[0])
         if lane.views:
@@ -111,6 +123,7 @@ def go_on_stopping(turn: str, how: StoppingTurn) -> AnyAction:
 
 def close(lane: Lane, now: int) -> AnyAction:
     """Stop what another lane's end of the session left open, and refuse what is still queued."""
+    # Another lane has ended the session, for the same deadline: this turn's failure says so, too.
     if lane.turn and is_late(lane, now):
         error = lane.turn.failure or DEADLINE_EXCEEDED
         return FailTurn(turn=lane.turn.id, error=error, structural=lane.turn.structural)
@@ -132,8 +145,11 @@ def stop(lane: Lane, cancel: ArrivedCancel) -> AnyAction:
     """Stop the open turn, or the message that would be next; then the session, if asked to."""
     turn = lane.turn
     if turn and (cancel.ends or cancel.turn == turn.id or means(cancel, *taken_by(turn))):
+        # One that ends the session is not done with the turn: it is settled by what ends the
+        # session.
         taken = "" if cancel.ends else cancel.delivery_id
         return CancelTurn(turn=turn.id, reason=cancel.reason, delivery_id=taken)
+    # There is no turn any more: `stop` is asked again after each step on the way.
     if cancel.ends:
         return CompleteSession(reason=cancel.reason, delivery_id=cancel.delivery_id)
     head = lane.queue[0] if lane.queue and not turn else None
@@ -164,6 +180,8 @@ def means(cancel: ArrivedCancel, delivery_id: str, offset: int) -> bool:
 
 def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     last = lane.last
+    # What code or data make impossible ends a conversation as well: the next message would fail in
+    # the same way.
     if last and (lane.mode != "conversation" or last.structural) and not can_be_retried(lane, last):
         if last.how == "completed":
             return CompleteSession(turn=last.turn)
@@ -177,6 +195,7 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
     if has_come_too_late(head, now):
         return settle(head.delivery_id, "failed")
     failed = lane.last.turn if lane.last and lane.last.how == "failed" else ""
+    # Somebody was quicker: what was to be retried has been retried, or has not failed at all.
     if head.retry and not failed:
         return settle(head.delivery_id, "ignored")
     if lane.starts_at > now:
@@ -239,12 +258,14 @@ def after_deadline(lane: Lane) -> AnyAction:
 
 
 def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
+    # Recorded by an earlier commit; a crash between that and the turn's end comes back to here.
     if turn.failure:
         return FailTurn(turn=turn.id, error=turn.failure, structural=turn.structural)
     for request in turn.requests.values():
         if 0 < request.due_at <= now:
             # One at a time: what becomes of its call may close others.
             return ExpireRequest(request_id=request.request_id)
+    # After the turn's own end: a task that completed at the last moment has completed.
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
     if policy.on_busy == "interrupt" and (newer := [q for q in lane.queue if not q.retry]):
@@ -280,6 +301,8 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     assert model is not None
     if turn.requests and turn.asks_for_budget and model.status != RUNNING:
         return rest_for(lane, (), now)
+    # Counted for this call alone, and anew after any outcome: a long turn may live through many
+    # crashes.
     if model.lost >= policy.max_crashes:
         return FailTurn(turn=turn.id, error=workers_lost(model.lost))
     if model.parked and lane.outage:
@@ -289,8 +312,10 @@ def call_model(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
             return FailTurn(turn=turn.id, error=out_of_patience(lane.outage, now))
         if model.not_before > now:
             return Park(wait=(PROVIDER,), until=in_time(lane, min(over, model.not_before)))
+    # A short pause is spent in this worker: to park for it would cost a commit and a claim.
     if model.status == "retry" and model.not_before > now:
         return Sleep(until=in_time(lane, model.not_before))
+    # The lane's owner looks again whenever something arrives, also while its call runs.
     running = model.status == RUNNING
     if lane.context.overflows and not running and is_due(lane, policy):
         return compacts(lane, policy, turn.id, ask_again_at(lane, turn, policy, now))
@@ -322,6 +347,7 @@ def can_go_on(model: ModelCall, policy: Policy) -> bool:
 def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     if turn.requests and turn.asks_for_budget:
         return rest_for(lane, (), now)
+    # The budget has made this step the last, and the model's answer asked for more calls instead.
     if 0 < turn.last_step <= turn.step:
         return FailTurn(turn=turn.id, error=nothing_handed_back(turn.exhausted))
     if turn.corrections > policy.max_corrections:
@@ -332,12 +358,15 @@ def next_step(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         until = ask_again_at(lane, turn, policy, now)
         return GiveFeedback(turn=turn.id, step=turn.step, due=due, until=until)
     context = lane.context
+    # The usage reported with the last answer, and what has come since: counting would cost a pass
+    # over the history in each step.
     if (
         context.tokens + context.added // 4 >= policy.most_tokens
         or context.largest > policy.longest_result
     ) and is_due(lane, policy):
         return compacts(lane, policy, turn.id, ask_again_at(lane, turn, policy, now))
     waiting = [q for q in lane.queue if not q.retry] if policy.on_busy == "join" else []
+    # One at a time and from the head, so that messages are settled in the order in which they came.
     if waiting and has_come_too_late(waiting[0], now):
         return settle(waiting[0].delivery_id, "failed")
     joins = [*takewhile(lambda queued: not has_come_too_late(queued, now), waiting)]
@@ -371,6 +400,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         if call.status == RUNNING:
             running.append(call.call_id)
             continue
+        # Before `on_interrupt` is asked: a tool that is rerun may be what takes its workers down.
         if call.lost >= policy.max_crashes:
             return FailTurn(turn=turn.id, error=no_progress(call.call_id, call.lost))
         needs: Disposition = disposition(call, lane, policy, now)
@@ -391,6 +421,7 @@ def settle_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
                 start.append(begin(call, turn, policy.tool(call.tool), now))
     if are_done:
         return after_calls(lane, turn, policy, now)
+    # Recorded before the others go on: how long a call waits for its tool counts from that record.
     if vanished:
         return MissTools(calls=tuple(vanished))
     contact = due_contacts(turn, now) if turn.requests else ()
@@ -474,6 +505,7 @@ def begin(call: OpenCall, turn: Turn, tool: ToolPolicy, now: int) -> Start:
         return Start(call.call_id, 1, call.dedupe, may_run_ahead=reads and not turn.is_recovering)
     is_unclear = call.status == CUT and tool.on_interrupt == "reconcile"
     reconciles = call.attempt if is_unclear else call.reconciles
+    # Recorded with the start: in a rerun the same waits are over, whatever the time is by then.
     due = (name for name, due_at in call.timers.items() if due_at <= now)
     fired = tuple(due) if call.status == "waiting" else ()
     return Start(call.call_id, call.attempt + 1, call.dedupe, fired, reconciles)
@@ -483,6 +515,8 @@ def after_calls(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
     """Complete the turn if the model has answered, else ask it again with the results."""
     if lane.is_run:
         return after_body(turn, interrupted)
+    # A typed answer is a call of a tool that no code stands behind; any other call wants another
+    # step.
     output = next((c for c in turn.calls.values() if c.output and c.succeeded), None)
     if turn.misfit or (turn.calls and not output):
         return next_step(lane, turn, policy, now)
@@ -521,6 +555,8 @@ def rest_for(lane: Lane, others: tuple[str, ...], now: int, again_at: int = 0) -
     in_line = "limit" in others or "queue" in others
     if lane.turn is None:
         return Park(wait=others, until=in_time(lane, again_at), keeps_permits=in_line)
+    # Rarer and rarer: a call that holds the key may take hours, and a lane that waits should cost
+    # next to nothing.
     if "key" in others:
         waited = now - lane.turn.since if lane.waiting else 0
         again_at = earliest(again_at, now + min(max(waited, KEY_POLL), LONGEST_KEY_POLL))
@@ -598,6 +634,7 @@ TOO_MANY_CORRECTIONS = Failure(
 def out_of_patience(outage: Outage, now: int) -> Failure:
     """Return the provider's own last failure, and for how long it was tried."""
     hours = (now - outage.since) / HOUR
+    # "Tried for 0.0 hours" would say nothing.
     if hours < 0.05:
         return outage.error
     text = f"{outage.error.message} (tried {outage.attempts} times in {hours:.1f} hours)"

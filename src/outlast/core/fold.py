@@ -66,6 +66,8 @@ def fold(lane: Lane, record: AnyRecord, offset: int = 0) -> Lane:
 def fold_all(lane: Lane, entries: Iterable[Entry]) -> Lane:
     """Return the lane after all entries that are its own."""
     for entry in entries:
+        # Only what concerns every lane comes from others: so a lane's fold does not depend on how
+        # their records lie between its own.
         if entry.lane == lane.name or type(entry.record) in SESSION_WIDE:
             lane = fold(lane, entry.record, entry.offset)
     return lane
@@ -156,6 +158,7 @@ ARRIVALS: dict[type, Callable[[Lane, Any, int], Lane]] = {
 
 def session_waiting(lane: Lane, e: r.SessionWaiting) -> Lane:
     lane = replace(lane, waiting=e.wait)
+    # The clock of the active time stops here, and goes on with `session.resumed`.
     if lane.turn:
         return lane.with_turn(since=e.since, spent=e.spent)
     # An outage that was given up, with nothing queued behind it, is over: what comes next finds
@@ -174,6 +177,7 @@ def session_over(how: SessionEnd) -> Step:
 
 def turn_started(lane: Lane, e: r.TurnStarted) -> Lane:
     taken = queued_as(lane, e.delivery_id)
+    # A retry acts for those who sent what it retries: it has no message of its own.
     before = lane.last.senders if lane.last and e.retries else ()
     return replace(
         lane,
@@ -293,6 +297,7 @@ def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
 
 
 def model_started(turn: Turn, e: r.ModelStarted) -> Turn:
+    # A further attempt keeps what the call knows of earlier ones; a new step has none.
     before = turn.model or ModelCall(e.call_id, 0)
     started = replace(
         before, attempt=e.attempt, status=RUNNING, partial="", parked=False, asked=e.model, heard=0
@@ -310,6 +315,7 @@ def model_retrying(turn: Turn, e: r.ModelRetrying) -> Turn:
     return with_model(
         turn,
         status="retry",
+        # An outcome, if a bad one: the worker has lived through the call.
         lost=0,
         failed=turn.model.failed + 1,
         failing_since=e.since,
@@ -382,6 +388,7 @@ def provider_available(lane: Lane, e: r.ProviderAvailable) -> Lane:
 
 def message_delta(turn: Turn, e: r.MessageDelta) -> Turn:
     assert turn.model is not None
+    # Half-written arguments of a tool cannot be continued, whatever text comes after them.
     broken = e.tool or turn.model.partial == "broken"
     heard = turn.model.heard + len(e.text)
     return with_model(turn, partial="broken" if broken else "text", heard=heard)
@@ -418,15 +425,19 @@ def corrected(turn: Turn, **changes: object) -> Turn:
 
 def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
     used = used_by(e)
+    # Shown, but not this session's own: another server has counted and priced it.
     if e.remote:
         assert lane.turn is not None
         return lane.with_turn(below=lane.turn.below + used)
     context = lane.context
+    # What a summary used says nothing of the view's size, and an estimate is no word of the
+    # provider's.
     if (lane.summary is None or e.call_id != lane.summary.call_id) and not e.estimated:
         tokens = e.input_tokens + e.output_tokens or context.tokens
         # Compaction only estimates how large the view is then.
         context = ContextSize(tokens, floor=tokens if context.is_fresh else context.floor)
     lane = replace(lane, usage=lane.usage + used, context=context)
+    # A summary between turns is the session's alone.
     return lane.with_turn(usage=lane.turn.usage + used) if lane.turn else lane
 
 
@@ -527,8 +538,10 @@ def tool_completed(lane: Lane, e: r.ToolCompleted) -> Lane:
     )
     turn = with_outcome(lane.turn, e.call_id, succeeded=True)
     lane = replace(lane, turn=turn, context=context)
+    # The usual case shares the mapping with the lane before.
     if digest not in lane.unknown:
         return lane
+    # The same arguments have succeeded: the question whether to repeat them is answered.
     return replace(lane, unknown={d: call for d, call in lane.unknown.items() if d != digest})
 
 
@@ -552,10 +565,12 @@ def tool_failed(turn: Turn, e: r.ToolFailed) -> Turn:
 def tool_interrupted(lane: Lane, e: r.ToolInterrupted) -> Lane:
     assert lane.turn is not None
     if not e.final:
+        # Undone because another lane was quicker: nothing is wrong with the call.
         lost = lane.turn.calls[e.call_id].lost + (e.reason != CONTENDED)
         return lane.with_call(e.call_id, status=CUT, reason=e.reason, why=e.why, lost=lost)
     call = lane.turn.calls[e.call_id]
     turn = with_outcome(lane.turn, e.call_id)
+    # Kept beyond the turn: a model that makes the same call later is asked about it first.
     return replace(lane, turn=turn, unknown={**lane.unknown, call.digest: call.call_id})
 
 
@@ -567,9 +582,12 @@ def tool_denied(turn: Turn, e: r.ToolDenied) -> Turn:
 
 
 def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
+    # Between turns nothing was under way: a takeover means nothing there.
     turn = lane.turn
     if turn is None:
         return lane
+    # A worker that hands its lanes back has not crashed of them: a rolling deploy must not use up
+    # `max_crashes`.
     lost, reason = (0, "stopped") if e.graceful else (1, "crash")
     model = turn.model
     if model and model.status == RUNNING:
@@ -590,6 +608,8 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
         spent=e.spent,
         handed_back=e.graceful and not turn.handed_back,
         is_recovering=turn.is_recovering or not e.graceful,
+        # Whoever was handed the lane goes on in the conversation; only a crash restarts from a
+        # milestone.
         restarts=turn.restarts or not e.graceful,
     )
 

@@ -71,6 +71,8 @@ def request_resolved(turn: Turn, e: r.RequestResolved) -> Turn:
     if request.origin:
         return keep_answer(turn, request, e)
     if request.name:
+        # With the words that the human saw: code that has changed its question learns what was
+        # answered.
         said = {"option": e.option, "text": e.text, "prompt": request.asked}
         return remember(turn, request.call_id, request.name, msgspec.json.encode(said).decode())
     if e.option in ("approve", "rerun"):
@@ -104,6 +106,7 @@ def approve(turn: Turn, call_id: str, e: r.RequestResolved) -> Turn:
     turn = turn.with_call(call_id, status="approved", approved_by=e.principal, request=e.request_id)
     if not e.args:
         return turn
+    # The approval is bound to the arguments that the human gave, and no more to the model's.
     digest = args_digest(turn.calls[call_id].tool, e.args)
     return turn.with_call(call_id, args=e.args, digest=digest, dedupe=e.dedupe)
 
@@ -131,6 +134,7 @@ def callback_closed(turn: Turn, e: r.CallbackClosed) -> Turn:
     if request.subagent:
         remote = remote_of(turn, request)
         return (
+            # An address is used once: news came to it, so that server is asked, and told a new one.
             turn.with_remote(request.subagent, rounds=remote.rounds + 1, next_at=0)
             if remote
             else turn
@@ -206,6 +210,7 @@ def subagent_contacted(turn: Turn, e: r.SubagentContacted) -> Turn:
 def subagent_ended(turn: Turn, e: r.SubagentCompleted | r.SubagentFailed) -> Turn:
     request = turn.requests[e.request_id]
     turn = replace(close_request(turn, e.request_id), below=turn.below + e.usage)
+    # It was given up here, and may be asked again; a failure of its own is its answer.
     if isinstance(e, r.SubagentFailed) and e.error.code == GIVEN_UP:
         return remember(turn, e.call_id, request.name, WITHDRAWN)
     came = {"value": e.value} if isinstance(e, r.SubagentCompleted) else {"error": e.error}

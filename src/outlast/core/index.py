@@ -95,6 +95,8 @@ def index(records: Iterable[AnyRecord]) -> Index:
     found = NO_CHANGES
     for record in records:
         if (kind := type(record)) in _INDEXED:
+            # A commit has a few records, of which most are indexed nowhere: no cost but the look at
+            # the set.
             found = _add(found, record, kind)
     return found
 
@@ -115,6 +117,8 @@ def _add(found: Index, e: AnyRecord, kind: type) -> Index:
             change = DeliveryChange(e.delivery_id, "joined", turn=e.turn)
             return replace(found, deliveries=(*found.deliveries, change))
         case r.DeliverySettled():
+            # Settled in the commit of its turn's end, where the failure is known; the row then need
+            # not be looked up.
             shown = found.failure
             code = shown.code if shown and e.turn and shown.turn == e.turn else ""
             change = DeliveryChange(e.delivery_id, "settled", e.outcome, e.turn, code)

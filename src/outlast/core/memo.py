@@ -52,6 +52,8 @@ class Memo(Struct, frozen=True, gc=False, omit_defaults=True):
         *others, last = self.levels
         if len(last) < SMALL:
             return Memo((*others, {**last, name: text}))
+        # As in a log-structured merge tree: each text is copied a few times in all, not once per
+        # step.
         while others and len(others[-1]) < RATIO * len(last):
             last = {**others.pop(), **last}
         return Memo((*others, last, {name: text}))

@@ -94,6 +94,8 @@ def lane_of(turn: str) -> str:
 
 def request_name(session: str, call_id: str, name: str) -> str:
     """Name a request so that it is the same after a crash and unique across sessions."""
+    # A digest, since the parts may be long and chosen by users, and the id stands in addresses and
+    # indexes.
     return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
 
 
@@ -232,5 +234,6 @@ def args_digest(tool: str, args: str) -> str:
     try:
         canonical = _in_order.encode(_plain.decode(args))
     except (msgspec.DecodeError, RecursionError):
+        # What is no JSON is itself: two such texts are the same only if they are equal.
         canonical = args.encode()
     return sha256(tool.encode() + b"\n" + canonical).hexdigest()[:32]

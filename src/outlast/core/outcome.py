@@ -166,8 +166,12 @@ def model_call_opens(lane: Lane, action: CallModel, now: int) -> Iterator[AnyRec
     if action.delivery:
         yield turn_starts(lane, action, now)
     if action.attempt == 1:
+        # A step is over only when the next one begins, or the turn ends: until then more may be
+        # recorded in it.
         if action.step > 1:
             yield r.StepCompleted(turn=action.turn, step=action.step - 1)
+        # Behind the results of the step before, and before the model is asked: in this order the
+        # view has them.
         for delivery_id in action.joins:
             yield r.DeliveryJoined(delivery_id=delivery_id, turn=action.turn)
         yield r.StepStarted(turn=action.turn, step=action.step)
@@ -222,6 +226,7 @@ def tools_open(lane: Lane, turn: Turn, action: RunTools) -> Iterator[AnyRecord]:
         for name in start.fired:
             yield r.TimerFired(call_id=start.call_id, name=name)
         if start.fired:
+            # All that are due have fired; the tool is told of the first.
             yield r.ToolWoken(call_id=start.call_id, name=start.fired[0])
         yield r.ToolStarted(call_id=start.call_id, attempt=start.attempt)
     if action.spends:
@@ -261,6 +266,8 @@ def stop_opens(lane: Lane, turn: Turn, action: CancelTurn | FailTurn) -> list[An
     closed = [*close_requests(lane, "superseded" if is_superseded else "cancelled")]
     if isinstance(action, FailTurn) and not turn.step:
         closed += blocked(lane, action)
+    # First the record that the turn ends, in the same commit: after a crash behind it, a turn
+    # without its requests would go on as if they had never been.
     if closed and not turn.stopping:
         return [turn_stops(action), *closed]
     return closed
@@ -373,6 +380,7 @@ def answered(
     model = turn.model
     if result.prompt:
         yield from prompt_rendered(lane, model, result.prompt)
+    # The last of them, in the answer's own commit: see `DeltaStream`.
     yield from result.deltas
     for number, part in enumerate(result.parts):
         if isinstance(part, Reasoning) and number in result.streamed:
@@ -387,6 +395,7 @@ def answered(
         streamed=result.streamed,
         misfit=result.misfit,
     )
+    # With the answer or not at all: an answer that is lost is asked for again, and counted then.
     yield (used := usage(lane, model, result))
     if lane.holds:
         yield from settled(lane, model.call_id, used_by(used), now, step=True)
@@ -483,7 +492,9 @@ def tried_again(
     the lane parks, and they are asked in turn.
     """
     blocked = result.kind == "blocked"
+    # Patience counts from the first failure of all, through all pauses and models.
     since = model.failing_since or now
+    # Only before it parks: in an outage one question in each pause is enough.
     if not lane.outage and is_tried_soon(model, result, policy):
         return r.ModelRetrying(
             call_id=model.call_id,
@@ -493,6 +504,7 @@ def tried_again(
             since=since,
         )
     asked = policy.model(model.asked)
+    # Another model first: parking is for when none of them can be had.
     if further := untried_model(model, asked, policy):
         return r.ModelSwitched(
             call_id=model.call_id,
@@ -618,6 +630,8 @@ def tool_ended(
             for change in end.leftovers.changes:
                 if not isinstance(change, SliceUpdate):
                     yield change
+            # Changes, events and the outcome are one commit: readers never see an event of a call
+            # that left nothing.
             yield from end.leftovers.emitted
             yield r.ToolCompleted(
                 call_id=call.call_id,
@@ -626,6 +640,8 @@ def tool_ended(
                 message=end.message,
                 same_as=end.same_as,
             )
+            # Behind the outcome that it is about, so that a view which ends at the milestone has
+            # that too.
             yield from reach(lane, call, end, now)
             yield from close_opened(lane, call.call_id)
         case Raised():
@@ -642,6 +658,7 @@ def tool_ended(
             if not again:
                 yield from close_opened(lane, call.call_id)
         case Interrupted():
+            # Others are decided upon when their turn comes, by what the tool's code says by then.
             final = end.final or policy.tool(call.tool).on_interrupt == "report"
             yield r.ToolInterrupted(
                 call_id=call.call_id,
@@ -676,6 +693,8 @@ def tool_waits(lane: Lane, call: OpenCall, end: ToolWaits) -> Iterator[AnyRecord
         unstable=count_unstable(call, end),
         events={wait.name: wait.event for wait in end.waits if wait.event},
     )
+    # After `tool.waiting`, which names them: the fold drops timers that a call does not wait for
+    # any more.
     for wait in end.waits:
         yield from wait_begins(lane, call, wait)
     # It may have come in while the tool was on its way to wait for it.
@@ -736,6 +755,7 @@ def stopped(
 ) -> Iterator[AnyRecord]:
     """Give every call of the turn an outcome, then end the turn."""
     ended = {end.call_id: end for end in result.ends}
+    # The turn does not end yet: its requests are closed, and then what it did is undone in reverse.
     if has_to_undo(turn):
         assert isinstance(action, CancelTurn | FailTurn)
         for call in turn.calls.values():
@@ -747,14 +767,18 @@ def stopped(
         yield from answer_stops(turn.model, kept=isinstance(action, CancelTurn))
     for call in turn.calls.values():
         end = ended.get(call.call_id)
+        # What ended by itself within the grace is recorded as it was: it happened.
         if isinstance(end, Returned) or (isinstance(end, Raised) and not call.is_done):
             for record in tool_ended(lane, call, end, NO_RETRIES, now):
                 yield record
                 lane = fold(lane, record)  # a milestone counts from the one before it
+        # Each call has an outcome, so that no reader of the log waits for one, and no view lacks a
+        # result.
         elif not call.is_done:
             yield call_stopped(call, end if isinstance(end, Interrupted) else None)
             # It may have gone on for a while after the turn's requests were closed.
             yield from close_opened(lane, call.call_id)
+    # Not folded yet, and the record of the turn's end says all of its usage.
     if result.cut_off:
         turn = replace(turn, usage=turn.usage + used_by(result.cut_off))
     yield from turn_ends(turn, action)
@@ -799,6 +823,8 @@ def turn_ends(turn: Turn, action: AnyAction) -> Iterator[AnyRecord]:
             yield r.DeliverySettled(delivery_id=action.delivery_id, outcome="completed")
         return
     assert isinstance(action, FailTurn)
+    # A turn that never came to a step, or whose step has failed by a record of its own, has none to
+    # fail.
     if turn.step and not turn.failure:
         yield r.StepFailed(
             turn=turn.id, step=turn.step, error=action.error, structural=action.structural

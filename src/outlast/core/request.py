@@ -39,6 +39,7 @@ def ask(lane: Lane, action: AskHuman, now: int) -> AnyRecord:
     """Ask whether a call may run, or deny it in a session that cannot ask."""
     assert lane.turn is not None
     call = lane.turn.calls[action.call_id]
+    # The session's start has said that nobody is there: a wait for an answer would never end.
     if not lane.can_ask:
         return r.ToolDenied(
             call_id=call.call_id, reason="it needs approval and nobody can be asked here"
@@ -175,6 +176,7 @@ def close_scopes(lane: Lane, call_id: str, scopes: tuple[str, ...]) -> Iterator[
     children = [q for q in lost if q.kind == "child"]
     ids = {q.request_id for q in children}
     sessions = {q.child for q in children if q.child}
+    # What the children ask goes first: a closed child takes its requests with it.
     for request in mine:
         is_theirs = request.origin and request.child in sessions
         if request.subagent in ids if request.subagent else is_theirs:
@@ -193,12 +195,15 @@ def expire(lane: Lane, request_id: str) -> Iterator[AnyRecord]:
     assert lane.turn is not None
     request = lane.turn.requests[request_id]
     call = lane.turn.calls[request.call_id]
+    # Nobody's decision is missing here: the tool is told that nothing came, whatever `on_expiry`
+    # says.
     if request.kind in ("callback", "authorization"):
         yield close_request(request, "expired")
         if not request.origin:
             yield from wake(call, request)
         return
     yield r.RequestExpired(request_id=request_id)
+    # The child closes it there, and goes on by its own rules.
     if request.origin:
         return
     if request.on_expiry == "fail":
@@ -221,6 +226,8 @@ def take(
 ) -> Iterator[AnyRecord]:
     """Take an answer to an open request; ignore one to a request that is closed."""
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
+    # Two may answer at the same time, and the store takes only one; but the request may have been
+    # closed by the turn meanwhile.
     if request is None or lane.turn is None:
         yield r.DeliverySettled(delivery_id=reply.delivery_id, outcome="ignored")
         return
@@ -268,6 +275,7 @@ def allowed_call(lane: Lane, reply: ArrivedReply) -> OpenCall | None:
     request = lane.turn.requests.get(reply.request_id) if lane.turn else None
     if lane.turn is None or request is None or not request.is_question:
         return None
+    # An answer to a tool's own question lets nothing run: the tool does with it what it likes.
     if request.origin or request.name or reply.option not in ("approve", "rerun"):
         return None
     call = lane.turn.calls[request.call_id]
@@ -303,6 +311,8 @@ def request_answered(
     )
     if request.origin:
         return  # the child that asked is told
+    # Not for one that runs again after an interruption: there the human has looked at this one
+    # case.
     if digest and call.asks == "once" and reply.option == "approve":
         yield grant(digest)
     if request.name:
@@ -387,6 +397,7 @@ def child_ended(
         is_mine = other.subagent == request.request_id if other.subagent else is_asked
         if is_mine and other.request_id not in closed:
             yield close_request(other, "cancelled")
+    # A child of this app has its usage in a log of its own.
     if remote and came.usage != NO_USAGE:
         yield remote_usage(lane, request.call_id, remote.agent, came.usage)
     used = NO_USAGE if remote else came.usage
@@ -417,6 +428,7 @@ def remote_usage(lane: Lane, call_id: str, agent: str, used: UsageSum) -> AnyRec
 
 def wake(call: OpenCall, request: OpenRequest) -> Iterator[AnyRecord]:
     """Wake a tool that waits for this request."""
+    # While it runs it finds the result in its memo when it comes to ask for it.
     if call.status == "waiting" and request.name in call.waits_for:
         yield r.ToolWoken(call_id=call.call_id, name=request.name)
 

@@ -112,6 +112,7 @@ def splices(before: Sequence[str], after: Sequence[str]) -> list[Splice]:
     Each is applied to what those before it have made.
     """
     found = [*_around_the_middle(before, after)]
+    # Both are made: which is smaller depends on what the user's function did to the list.
     moved = [*_dropped_and_added(before, after)]
     return moved if _size(moved) < _size(found) else found
 

@@ -110,6 +110,8 @@ class View:
         """Take in more records, the first of which stands at an offset, the others behind it."""
         steps = STEPS
         for offset, record in enumerate(records, first):
+            # Only a lane that has gone back has void ranges: the others pay one look at an empty
+            # tuple.
             if self._void:
                 is_void = any(offset in each for each in self._void)
                 steps = VOID_STEPS if is_void else STEPS
@@ -177,6 +179,7 @@ class View:
     def _taken(self, e: r.TurnStarted | r.DeliveryJoined) -> None:
         if isinstance(e, r.TurnStarted):
             self._turn = e.turn
+            # A retry has no message: what began the turn that it retries is still what it is about.
             if not e.retries:
                 self._began = ()
         if content := self._inbox.pop(e.delivery_id, None):
@@ -184,6 +187,7 @@ class View:
             self._began = (*self._began, self._offset)
 
     def _settled(self, e: r.DeliverySettled) -> None:
+        # It was refused or cancelled before any turn took it: the model never sees it.
         self._inbox.pop(e.delivery_id, None)
 
     def _model_started(self, e: r.ModelStarted) -> None:
@@ -191,6 +195,7 @@ class View:
         last = self.messages[-1] if self.messages else None
         if e.attempt == 1:
             self._continuations = 0
+        # An answer at the end would be taken for a whole one, and some models refuse it there.
         if isinstance(last, ModelAnswer) and last.aborted:
             self._continuations += 1
             self._say(UserMessage((Text(GO_ON),)), self._offset)
@@ -210,6 +215,8 @@ class View:
         self._deltas, self._said = {}, set()
 
     def _completed(self, e: r.MessageCompleted) -> None:
+        # What the model was sent in several pieces is one message from now on, as if it had never
+        # been cut off.
         before = self._take_back_partials() if self._continuations else ""
         parts = whole_parts(e, self._deltas, before)
         self._answer, self.answers = self._offset, self.answers + 1
@@ -225,6 +232,7 @@ class View:
 
         With each goes the message that asked the model to go on.
         """
+        # A partial answer and the request to go on, for each continuation.
         first = len(self.messages) - 2 * self._continuations
         partials = self.messages[first::2]
         del self.messages[first:], self.offsets[first:], self.rendered[first:]
@@ -245,6 +253,7 @@ class View:
             self._edited[e.call_id] = ("The application", e.changed)
 
     def _tool_ended(self, e: Any) -> None:
+        # The model is told of outcomes only: another attempt is still to come.
         if isinstance(e, r.ToolFailed) and e.again_at:
             return
         if isinstance(e, r.ToolInterrupted) and not e.final:
@@ -254,12 +263,14 @@ class View:
             return
         text, failed = told(e)
         if edited := self._edited.pop(e.call_id, None):
+            # Said with the result: what the model has said itself is never changed.
             text = f"({edited[0]} changed the arguments to {edited[1]}.)\n{text}"
         self.result_offsets[e.call_id] = self._offset
         self._results[e.call_id] = ToolOutput(e.call_id, call.tool, text, failed, call.provider_id)
 
     def _step_over(self, _: AnyRecord) -> None:
         results = self._results
+        # In the order of the calls, whichever ended first: so the view does not depend on timing.
         if known := tuple([results[call_id] for call_id in self._calls if call_id in results]):
             if self._instead:
                 known = with_texts(known, self._instead)
@@ -275,6 +286,7 @@ class View:
     def _milestone(self, _: r.MilestoneReached) -> None:
         """Note where a restart would begin: behind the step, if nothing of it was open any more."""
         is_over = self._calls.keys() <= self._results.keys()
+        # An answer whose calls are still open is left out with them.
         until = self._answer if is_over else self._answer - 1
         self._restart = RestartPoint(self._offset, self._began, until)
 
@@ -282,11 +294,14 @@ class View:
         self._narrow(e.until, e.keep)
 
     def _compacted(self, e: r.CompactionCompleted) -> None:
+        # What people read is all of it, whatever the model still sees.
         if self._keeps_all:
             return
         self._narrow(e.until, e.keep)
         if e.text:
             offsets = enumerate(self.offsets)
+            # Before the first message that was not summed up: there it stands where what it tells
+            # of was.
             later = (n for n, o in offsets if o > e.until and o not in self.summaries)
             place = next(later, len(self.offsets))
             self.messages.insert(place, UserMessage((Text(e.text),)))
@@ -297,6 +312,7 @@ class View:
                 self.messages[place] = ToolOutputs(with_texts(message.results, e.results))
             elif isinstance(message, UserMessage) and offset in e.shortened:
                 self.messages[place] = UserMessage((Text(e.shortened[offset]),))
+        # Results of the open step are no message yet: they are shortened when the step is over.
         self._instead = {**e.results}
         self.rendered.clear()
 
@@ -361,6 +377,7 @@ def void_ranges(rewinds: Collection[tuple[int, int]]) -> tuple[range, ...]:
     """Return the offsets that a view goes back behind; the last to go back is in force."""
     found: list[range] = []
     end = None
+    # From the last one back: a rewind that was itself gone back behind never happened.
     for offset, until in sorted(rewinds, reverse=True):
         if end is None or offset <= end:
             found.append(range(until + 1, offset))
@@ -406,6 +423,8 @@ def whole_parts(
 
 def with_text_before(parts: tuple[Part, ...], before: str) -> tuple[Part, ...]:
     for number, part in enumerate(parts):
+        # The continuation begins in the middle of a word, maybe: it must be one part with what was
+        # before.
         if isinstance(part, Text):
             whole = replace(part, text=before + part.text)
             return (*parts[:number], whole, *parts[number + 1 :])

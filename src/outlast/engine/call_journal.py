@@ -123,6 +123,7 @@ class LaneJournal:
     async def _insist(self, records: Callable[[Slices], list[AnyRecord]]) -> None:
         """Commit records that close requests. What was answered meanwhile has to be seen first."""
         while refused := await self._owned.attempt(records):
+            # Nothing that is folded says what to do about another refusal: the lane is folded anew.
             if refused.reason != "arrivals":
                 raise LaneStale(refused.reason)
             await self._owned.catch_up()
@@ -133,6 +134,8 @@ class LaneJournal:
         turn = self._owned.folds.state.turn
         assert turn is not None
         earlier = (q for q in turn.requests.values() if (q.call_id, q.name) == (call_id, name))
+        # Another attempt waits no longer than the first one would have: its time began when the
+        # wait was first opened.
         first = next(earlier, None)
         opened = CallbackOpened(
             request_id=callback_name(token),
@@ -149,6 +152,8 @@ class LaneJournal:
         lane = self.lane
         assert lane.turn is not None
         assert wait.child is not None
+        # The record of the wait and the child's first message are one commit: after a crash there
+        # is no child that nobody waits for, and no wait for a child that was never started.
         self._owned.write([*wait_begins(lane, lane.turn.calls[call_id], wait)])
         if not wait.child.url:
             self._owned.start(wait.child)
@@ -164,6 +169,7 @@ class LaneJournal:
         )
         codec.encode([record])  # refused here, where the tool hears of it; it is written later
         self._progress = self._progress or Coalescer(self._owned, self._running, self._flush)
+        # Only the last sign of progress counts: those in between are never written.
         self._progress.pending[:] = [record]
         self._progress.flush_soon()
         await asyncio.sleep(0)  # a tool that does nothing else leaves others their turn
@@ -210,6 +216,8 @@ class LaneJournal:
     async def conclude(self, transaction: Transaction, end: Returned) -> None:
         self.check_awaited()
         self._holds[transaction].keep()
+        # From here on no timeout may cut it off: its outcome is in the transaction that is being
+        # committed.
         self._running.end()
         assert self._owned.folds.state.turn is not None
         call = self._owned.folds.state.turn.calls[end.call_id]

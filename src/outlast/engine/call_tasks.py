@@ -117,6 +117,8 @@ class CallTasks:
                 self.results.append(result)
         except asyncio.CancelledError:
             raise
+        # LaneLost and LaneStale pass here as well: a call's journal raises them when its commit is
+        # refused.
         except BaseException as error:  # noqa: BLE001 - raised again by the lane's own loop
             if call.is_awaited:
                 self._error = error
@@ -160,6 +162,8 @@ class CallTasks:
         if at == NEVER:
             return
         if self._alarm is not None:
+            # Cancelling and setting a timer for each look would cost more than a ring that comes
+            # too early.
             if self._alarm[0] <= at:
                 return
             self._alarm[1].cancel()
@@ -198,6 +202,7 @@ class CallTasks:
         if call := self._calls.get(call_id):
             call.stop()
             await asyncio.wait([call.task], timeout=self._stop_grace)
+            # One that was given up may end much later: the lane is at something else by then.
             if call.is_awaited:
                 self._forget(call)
 
@@ -225,6 +230,8 @@ async def to_its_end(commit: Awaitable[Any]) -> None:
     """Wait until it is known what became of a commit, even if the call is stopped meanwhile."""
     committing = asyncio.ensure_future(commit)
     stopped: asyncio.CancelledError | None = None
+    # A cancellation ends the waiting, not the commit: what became of it decides what the lane
+    # records.
     while not committing.done():
         try:
             await asyncio.wait([committing])

@@ -47,6 +47,8 @@ class CommitDraft:
         size = len(body)
         try:
             for record in records:
+                # Encoded here for good: the commit only puts the head of an array before these
+                # bytes.
                 codec.encode_into(record, body, -1)
         except codec.UNENCODABLE as error:
             # What was drafted before stays: the lane writes a failure in the place of these.

@@ -153,6 +153,7 @@ class WorkerCounters:
             "steps": {
                 "count": so_far,
                 "sum": round(self._step_seconds, 3),
+                # Cumulative, as Prometheus wants histograms.
                 "buckets": buckets,
             },
         }

@@ -113,6 +113,8 @@ class LaneFolds:
             self._snapshot_size = len(loaded.snapshot.data) if loaded.snapshot else 0
         else:
             self._view = view_of(loaded.entries, self.name)
+        # The entries begin at the older of the two snapshots, that of the lane or that of the
+        # slices.
         self.state = fold_all(self.state, (e for e in loaded.entries if e.offset > start))
         self._fold_slices(found)
         self.head, self.checksum = start, loaded.checksum
@@ -136,6 +138,7 @@ class LaneFolds:
                     self._clock, self._store.log.read, self.session_id, self.head, large=False
                 )
             except UnknownSession:
+                # Erasing has raised the fence: whatever this worker wrote would be refused.
                 raise LaneLost from None  # it was erased
             if not page.entries:
                 return
@@ -175,10 +178,13 @@ class LaneFolds:
         loaded = await self._load_on()
         # Only its owner writes anything but arrivals to a lane: such a record is a new owner's.
         mine = (e for e in loaded.entries if e.lane == self.name and e.offset > self.head)
+        # Without this look, an owner that was passed over would fold what its successor has done as
+        # its own.
         if any(type(entry.record) not in ARRIVALS for entry in mine):
             raise LaneLost
         seen = self.slices_seen
         self.take_in(loaded.entries, pending)
+        # Pending changes were folded before these, and come after them in the log.
         if self.slices_seen > seen and changes_slices(pending):
             await self.reorder_slices(pending)
 
@@ -206,6 +212,7 @@ class LaneFolds:
             if entry.offset > self.slices_seen:
                 self.slices = change_all(self.slices, (entry,))
                 self._note_changes(0, (entry,))
+            # A view that nobody has asked for yet is read from the log when somebody does.
             if self._view and entry.lane == self.name:
                 self._view.see((entry.record,), entry.offset)
             self._move_to(entry)
@@ -219,12 +226,15 @@ class LaneFolds:
         self, before: int, result: Committed, pending: Sequence[AnyRecord]
     ) -> None:
         """Fold in what other lanes of the session wrote between two commits of this one."""
+        # Offsets are the session's: a gap that this lane's arrivals do not fill is another lane's.
         came = sum(arrival.offset < result.first_offset for arrival in result.arrivals)
         if result.first_offset - before - 1 <= came:
             return
         if self.is_outline:
             entries = (await self._load(after=before)).entries
         else:
+            # From the snapshot on, not from `before`: `update` and `append` of two lanes come to
+            # something else in another order.
             found = await load_start(self._load, self.session_id, self.name)
             self._reorder(found, pending)
             entries = found.loaded.entries
@@ -270,6 +280,7 @@ class LaneFolds:
     ) -> None:
         """Note that a commit is in the log, and fold its `unfolded` records."""
         if commit.index.changes_slices:
+            # Its own changes are folded already, and must not be folded again as another lane's.
             self.slices_seen = change_offset(commit.records, result.first_offset)
         if commit.snapshot:
             self._snapshot_size, self._tail = len(commit.snapshot.data), 0
@@ -283,11 +294,15 @@ class LaneFolds:
             self.fold(record)
         if self._view:
             self._view.see(commit.records, result.first_offset)
+            # It goes back to messages that it has dropped. The next call of the model reads it
+            # anew.
             if self._view.rewinds and self._view.is_outdated:
                 self._view = None
         if commit.records and (last := result.first_offset + len(commit.records) - 1) > self.head:
             self.head, self.checksum = last, result.checksum
         # A snapshot must not hold what is not in the log yet.
+        # In proportion to the last snapshot: so all snapshots together cost no more than the log
+        # itself.
         is_due = self._was_damaged or self._tail > max(SNAPSHOT_OVER, self._snapshot_size)
         if is_due and not pending and not self.is_outline:
             self._take_snapshots()
@@ -311,6 +326,7 @@ class LaneFolds:
     async def view_at(self, until: int) -> View:
         """Return what the model saw at an offset of the past."""
         view = await self.view()
+        # Those after `until` belong to a later view than the one that is asked for.
         past = View(rewinds=[each for each in view.rewinds if each[0] <= until])
         await self._show(past, until)
         return past
@@ -318,6 +334,7 @@ class LaneFolds:
     async def _read_view(self) -> View:
         view = View()
         await self._show(view)
+        # A rewind may be met while the log is read: then it is read once more, knowing of that one.
         while view.is_outdated:
             view = View(rewinds=view.rewinds)
             await self._show(view)
@@ -334,6 +351,8 @@ class LaneFolds:
         while cursor < (head := self.head if until is None else until):
             page = await self._read(cursor, self.name)
             entries = [e for e in page.entries if e.offset <= head]
+            # A page begins behind an offset whose row this has seen: another checksum is another
+            # history.
             if page.checksum != checksum:
                 raise HistoryChanged
             if entries:

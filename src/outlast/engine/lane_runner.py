@@ -182,10 +182,13 @@ class LaneRunner:
 
     async def run(self) -> None:
         """Run the lane until it was given back. Raises LaneLost if another worker has it now."""
+        # Log lines of the lane name its model from the first on.
         self._note_model()
         try:
             while True:
                 try:
+                    # In the loop: after a stale lane was folded again, its first commit has to
+                    # record the takeover anew.
                     self.lane.take_over(self._cut_off)
                     return await self._run()
                 except LaneStale:
@@ -198,6 +201,7 @@ class LaneRunner:
 
     def nudge(self) -> None:
         """Look at the log soon: something may have arrived."""
+        # Only noted here: the lane's lock may be held for as long as a commit takes.
         self._has_hint = True
         self.lane.folds.wakeup.set()
 
@@ -246,6 +250,8 @@ class LaneRunner:
             arrivals = self.lane.folds.arrivals
             action = decide(self.lane.folds.state, self._policy, self.lane.earliest())
             if self._gate.goes_on(action):
+                # `find_block` goes by the count of deaths, which a failed turn makes smaller once
+                # it is committed.
                 if self.lane.deaths and self.lane.is_ahead_by(r.TurnFailed):
                     await self.lane.flush()  # then one death less counts
                     continue
@@ -307,6 +313,7 @@ class LaneRunner:
         arrivals = lane.folds.arrivals
         if lane.folds.state.parent and isinstance(action, CompleteSession | FailSession):
             await lane.flush()
+            # Read from the log, where the answer's text is: hence the flush before it.
             end = await self._end_of(action)
             if arrivals != lane.folds.arrivals:  # another lane may have ended it
                 return False
@@ -328,8 +335,12 @@ class LaneRunner:
         records = opening(lane.folds.state, action, now)
         if self._settings.deployment:
             records = with_deployment(records, self._settings.deployment)
+        # Committed apart and at once, and not folded before: what is refused must leave no trace
+        # here.
         if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
             return await self._try_to_open(records, arrivals)
+        # A shared budget may have been spent by another session meanwhile: the store then refuses
+        # this commit.
         if hold and hold.budgets:
             return await self._try_to_open(records, arrivals)
         if isinstance(action, ChangeState):
@@ -360,6 +371,7 @@ class LaneRunner:
         the view as it was.
         """
         change = action.change
+        # The view of a lane that is too large is not read.
         if error := self._gate.find_block() or action.error:
             self.lane.write([*refused(change, error)])
             return True
@@ -369,6 +381,7 @@ class LaneRunner:
             self.lane.write([*refused(change, TURN_UNKNOWN)])
             return True
         past = await self.lane.folds.view_at(until)
+        # Not before the view is read: until then the change may come to nothing.
         await self._drop_compaction()
         if arrivals != self.lane.folds.arrivals:
             return False
@@ -398,6 +411,8 @@ class LaneRunner:
         except ChangeImpossible as why:
             self.lane.write(change_refused(change, why.error))
             return True
+        # Refused, not raised: a change that cannot be made must not stand in the lane's way for
+        # ever.
         except NotEncodable as error:
             self.lane.write(change_refused(change, Failure(error.code, error.message)))
             return True
@@ -418,6 +433,7 @@ class LaneRunner:
     async def _record(self, action: AnyAction, results: list[Result]) -> None:
         now = self.lane.latest()  # the pause before a further attempt counts from here
         for result in results:
+            # Before anything is recorded of it: the breaker's pause is a part of the record.
             if isinstance(result, Answered | ModelFailed):
                 result = await self._told_of(result)
                 if isinstance(result, ModelFailed):
@@ -425,6 +441,8 @@ class LaneRunner:
             if isinstance(result, Compacted | SummaryLost):
                 assert self._compacting is not None  # feedback may have become due meanwhile
                 action = self._compacting
+            # Apart: `update` is called with the newest value, and a token may be another session's
+            # by now.
             if isinstance(result, Returned) and is_contended(result):
                 if not (other := await self._attempt(action, result, now)):
                     continue
@@ -432,10 +450,14 @@ class LaneRunner:
             share = None
             if isinstance(result, ToolWaits) and result.children:
                 share = await self._share(result)
+            # Also when a turn is stopped: what a tool has done stands, and so do its changes of
+            # state.
             if isinstance(result, TurnStopped):
                 result = await self._without_contended(action, result, now)
             try:
                 self.lane.write(self._outcome(action, result, now))
+            # The tool was run: a failure would invite the model to call it again, so its outcome is
+            # unknown.
             except NotEncodable:
                 result = self._without_unstorable(action, result, now)
                 self.lane.write(self._outcome(action, result, now))
@@ -544,6 +566,8 @@ class LaneRunner:
         """Do what the action says, as far as the next result or arrival."""
         match action:
             case CallModel():
+                # While the call runs this is only another look at it: arrivals and other results
+                # wake the loop.
                 if not action.running:
                     self._begin_model_call(action)
             case RunTools():
@@ -551,6 +575,8 @@ class LaneRunner:
                     self._begin_tool(start)
                 for request_id in action.contact:
                     self._begin_contact(request_id)
+                # What was reported is all there was to do, and is in the opening: there is nothing
+                # to wait for.
                 if action.report and self._tasks.is_idle:
                     return []
                 if self.lane.is_ahead:
@@ -590,9 +616,11 @@ class LaneRunner:
     async def _next_results(self, until: int) -> list[Result]:
         """Wait for something to happen; return the results that are there by then."""
         wakeup = self.lane.folds.wakeup
+        # A result may have come while the start was committed: then the wakeup would come too late.
         if not (self._tasks.results or self._stopping):
             self._set_alarm(until)
             await wakeup.wait()
+        # Before the look at the log: what arrives during it sets the wakeup again.
         wakeup.clear()
         if self._has_hint:
             self._has_hint = False
@@ -606,6 +634,8 @@ class LaneRunner:
 
     def _timed_out(self, call_id: str) -> Result:
         lane = self.lane.folds.state
+        # The names of a lane's tasks: its one compaction, a tool call, a remote child's request, or
+        # else the model call.
         if call_id == COMPACTION:
             return SummaryLost(self._executor.timed_out(lane))
         assert lane.turn is not None
@@ -664,6 +694,7 @@ class LaneRunner:
         run = partial(self._run_tool, call, start, slot)
         running = self._tasks.begin(start.call_id, self._executor.tool_timeouts(call.tool), run)
         if slot:
+            # With the task, not with the call: one that was given up may still be running.
             running.task.add_done_callback(lambda _: slot.leave())
 
     def _begin_contact(self, request_id: str) -> None:
@@ -756,10 +787,13 @@ class LaneRunner:
 
         def hear(delta: MessageDelta | ReasoningDelta | None) -> None:
             nonlocal stream
+            # A call that was told to stop may still hear: its time must not be lengthened, nor its
+            # lane written to.
             if running.is_overdue or not running.is_awaited:
                 return
             running.show_life()
             if delta is not None:
+                # The first word is enough for others to be let through: an answer may take minutes.
                 if action.probes and provider and stream is None:
                     self._breakers.hear(provider)
                 stream = stream or DeltaStream(self.lane, running, seconds(self._settings.flush))
@@ -770,6 +804,7 @@ class LaneRunner:
             view = await folds.view()
             result = await self._executor.call_model(folds.state, folds.slices, view, action, hear)
         except asyncio.CancelledError:
+            # Cancelled for being late: that is a failure of the attempt, not the end of the task.
             if running.is_overdue:
                 result = self._executor.timed_out(folds.state)
             elif running.is_stopped:
@@ -777,8 +812,11 @@ class LaneRunner:
             else:
                 result = self._executor.cut_off(folds.state)
         finally:
+            # What is left is to record the answer: no timeout may take it back.
             running.end()
             if stream:
+                # Its last deltas go into the answer's own commit: flushed before, a whole answer
+                # could look cut off after a crash.
                 await stream.end()
         return stream.complete(result) if stream else result
 
@@ -791,6 +829,8 @@ class LaneRunner:
         try:
             end = await self._executor.run_tool(call, start, journal)
         except asyncio.CancelledError:
+            # Nobody here has cancelled it: the tool has cancelled itself, and may have done its
+            # work before.
             if not running.is_stopped:
                 return Interrupted(call.call_id, "cancelled")
             if not running.is_overdue:
@@ -813,11 +853,15 @@ class LaneRunner:
 
     async def _wind_down(self) -> None:
         """Let what runs end for a while, record it, and hand the lane back."""
+        # Waiting calls first: they would take the slots that running calls leave, and begin nothing
+        # any more.
         self._gate.leave_slots()
         await self.lane.flush()
         await self._tasks.wait(seconds(self._settings.grace))
         results = self._tasks.take_results()
         action = decide(self.lane.folds.state, self._policy, self.lane.earliest())
+        # What has ended within the grace is recorded here, so that the next owner need not ask what
+        # became of it.
         await self._record(action, results)
         await self._abandon()
         await self.lane.hand_back(self._cut_off)

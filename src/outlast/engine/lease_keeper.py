@@ -63,6 +63,9 @@ class LeaseKeeper:
     @property
     def is_confirmed(self) -> bool:
         """Whether the lease is fresh enough to begin something new."""
+        # Boot time goes on while a machine sleeps, as the lease does in the store. A renewal is due
+        # after each third of the length: after two thirds one is overdue, and what begins now might
+        # still run when another worker takes the lane.
         return self._clock.boottime() - self._confirmed < self._length * 2 / 3
 
     def hurry(self) -> None:
@@ -71,6 +74,7 @@ class LeaseKeeper:
 
     def _renew_repeatedly(self) -> None:
         least, pause = min(1.0, self._length / 30), self._length / 3
+        # However many hints there are, there is a pause between two renewals.
         while not self._stopped.wait(least):
             self._hurried.wait(pause - least)
             self._hurried.clear()
@@ -80,11 +84,14 @@ class LeaseKeeper:
 
     def renew(self) -> float | None:
         """Renew once; return how long that is good for, or None if the lease is lost."""
+        # Before the question, as with the first lease: the answer may have been on its way for
+        # long.
         asked = self._clock.boottime()
         try:
             renewal = self._lease.renew(self._counters())
         except StoreError as error:
             self._warn("the lease could not be renewed", error)
+            # Soon: a store that was away for a moment must not cost the lease.
             return self._length / 30
         except Exception:  # without this thread the lease would never be confirmed again
             log.exception("the lease could not be renewed", extra={"worker": self.worker})
@@ -102,6 +109,7 @@ class LeaseKeeper:
 
     def _give_up(self) -> None:
         """Free what this name may still hold, or it would have to wait for another lease."""
+        # First: from here on nothing new begins on the event loop, whenever that hears of it.
         self._confirmed = float("-inf")
         self.release()
         self._tell(self._on_lost)
@@ -128,6 +136,7 @@ class LeaseKeeper:
 
     def _finish(self) -> None:
         if self._thread:
+            # The thread may wait for a store that does not answer.
             self._thread.join(self._length / 2)
             if self._thread.is_alive():  # giving up the lease would wait for the same store
                 log.warning("the lease is left to run out", extra={"worker": self.worker})

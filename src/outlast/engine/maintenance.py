@@ -32,6 +32,7 @@ class OrphanEraser:
 async def erase_orphans(store: Store) -> int:
     """Erase the sessions whose parent was erased, and then their children, level by level."""
     count = 0
+    # Erasing a session makes orphans of its children: asked again until there are none.
     while orphans := await store.log.find_orphans():
         for session_id in orphans:
             count += await store.log.erase(session_id)
@@ -69,6 +70,8 @@ class ArrivalPoller:
         running = {(each.lane.session_id, each.lane.name): each for each in self._runners()}
         if not running:
             return 0
+        # By what is folded, and not by what was told: a hint that came and was handled asks for
+        # nothing.
         heads = [(*key, runner.lane.folds.head) for key, runner in running.items()]
         found = await self._store.work.find_arrivals(heads)
         for key in found:

@@ -135,11 +135,13 @@ class OwnedLane:
         self._permits, self._evidence = set(claim.permits), claim.evidence
         self._places.clear()
         self._pin = claim.pin
+        # What it was set for under the last claim is folded in by `catch_up`.
         self.folds.wakeup.clear()
         await self.catch_up()
 
     async def reload(self) -> None:
         """Forget what is in memory and fold the log again, under the same fence."""
+        # A commit that is under way would land in folds that have been forgotten.
         async with self.lock:
             self.folds.forget()
             self._draft = CommitDraft()
@@ -183,6 +185,7 @@ class OwnedLane:
         """
         self._draft.add(records)
         for record in records:
+            # Of a step's records few mean anything besides: for the others this is the whole cost.
             if self._permits or type(record) in NOTED:
                 self._note(record, self._draft)
             self.folds.fold(record)
@@ -211,6 +214,8 @@ class OwnedLane:
         awaited = state.turn.requests.values()
         request_id = next(q.request_id for q in awaited if q.child == child.session_id)
         if hold:
+            # In the commit that starts the child, so that no crash in between leaves a share that
+            # nobody holds.
             self.write([reserves(state, request_id, hold, self.date())])
         self._draft.sends.append(self._messages.start(state, child, request_id, share))
 
@@ -239,6 +244,8 @@ class OwnedLane:
             draft = self._draft
             if not draft.records:
                 return 0
+            # What is written while the commit is under way goes into a draft of its own, for the
+            # next one.
             self._draft, number = CommitDraft(), self.number
             try:
                 result = await self._commit(self._prepare(draft))
@@ -258,6 +265,7 @@ class OwnedLane:
         They are made from the newest slices, anew while other lanes are quicker. What was decided
         when so many `arrivals` were folded in is refused as well, if there are more by now.
         """
+        # What was folded before stands before these in the log, and must not be refused with them.
         await self.flush()
         async with self.lock:
             if arrivals is not None and arrivals != self.folds.arrivals:
@@ -288,9 +296,12 @@ class OwnedLane:
         try:
             result = await transaction.commit(commit)
             has_landed = isinstance(result, Committed)
+        # Not asked again as other commits are: the user's own statements are in it, and are gone.
         except StoreUnavailable:
             raise LaneLost from None  # only the log knows what became of it: claim it again
         finally:
+            # The tool's transaction was undone, what others had written was not: it goes with the
+            # next commit.
             if not has_landed:
                 self._draft = written.then(self._draft)
         if isinstance(result, Refused):
@@ -365,6 +376,8 @@ class OwnedLane:
             ]
         parting.add(left)
         async with self.lock:
+            # Arrivals stand against it only until they are folded in; whoever claims the lane next
+            # takes them.
             while not await self._release(parting, self.earliest()):
                 pass
 
@@ -379,6 +392,8 @@ class OwnedLane:
         """Commit what was written and give the lane back. The caller holds the lane's lock."""
         written, self._draft = self._draft, CommitDraft()
         before = self.folds.state
+        # Folded first: the lane's row tells of a lane at rest, which it is only after these
+        # records.
         for record in parting.records:
             self.folds.fold(record)
         commit = self._prepare(
@@ -391,6 +406,7 @@ class OwnedLane:
             return True
         if result.reason != "arrivals":
             raise LaneStale(result.reason)
+        # The records of the parting were refused with it. `decide` may want another rest by now.
         self.folds.state, self._draft = before, written.then(self._draft)
         await self.folds.catch_up(self._draft.records)
         return False
@@ -434,6 +450,7 @@ class OwnedLane:
             self._draft.keep_permits(bounds)
             self._permits |= bounds.keys()
             results = await insist(self._clock, self._store.limit.acquire, requests)
+        # A refusal has no other cause than another fence.
         for call_id, permit in zip(bounds, results, strict=True):
             if isinstance(permit, Refused):
                 raise LaneLost
@@ -513,6 +530,8 @@ class OwnedLane:
         """Write a commit, and fold its `unfolded` records. Raises LaneLost if it is another's."""
         head = self.folds.head
         [result] = await insist(self._clock, self._store.log.commit, [commit])
+        # The same records, as far as they still mean the same: only what the commit says it has
+        # seen is brought up to date.
         while isinstance(result, Refused):
             if not await self._enter_epoch(result):
                 if not is_only_late(commit, result):
@@ -522,6 +541,7 @@ class OwnedLane:
             commit = replace(commit, seen=self.folds.head, epoch=self.epoch)
             [result] = await insist(self._clock, self._store.log.commit, [commit])
         self._land(commit, result, unfolded)
+        # Something stands between: arrivals, or what another lane of the session has written.
         if result.first_offset > head + 1:
             await self.folds.look_between(head, result, self._draft.records)
         return result

@@ -111,6 +111,7 @@ class ProviderBreakers:
         A call that `has_others` to ask goes on with those instead of standing in line. It asks
         itself now and then; and so does any call, where the first in line does not.
         """
+        # The usual case, and the whole cost of breakers while every provider answers.
         if not self._known or provider is None:
             return None
         if (breaker := await self.find_open(provider)) is None:
@@ -154,6 +155,8 @@ class ProviderBreakers:
             ended_ago = result.ended_ago if isinstance(result, Answered) else 0
             await self._answered(provider, probes=probes, proven=True, ended_ago=ended_ago)
             return result
+        # The call was not made, because a breaker stood against it: that tells nothing of the
+        # provider.
         if not result.is_asked:
             return result
         is_probe = self._probes.get(provider.name) == (session_id, call_id)
@@ -173,6 +176,7 @@ class ProviderBreakers:
     def hear(self, provider: Provider) -> None:
         """Learn that a provider has begun to answer a probe: others need not wait for its end."""
         heard = self._answered(provider, probes=True, proven=False)
+        # A task, since the stream that is being heard must not wait for the store.
         task = asyncio.create_task(heard, name="outlast provider answers")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -212,6 +216,8 @@ class ProviderBreakers:
     ) -> Breaker | None:
         """Write a failure down, where others have to know of it."""
         known = await self._read(provider)
+        # Another worker may have written the breaker since it was read: then the same is decided of
+        # the newer one.
         while True:
             before, now = known.breaker, self._store.clock.latest()
             if before and is_probe:  # the pause that it began itself is over
@@ -272,6 +278,8 @@ class ProviderBreakers:
         name = breaker.provider.name
         resize = self._store.limit.resize
         left = await insist(self._clock, resize, name, breaker.group)
+        # Calls wait behind the group, or no answer has come to its end: the breaker stays until
+        # both are over.
         if left > breaker.group or not breaker.is_proven:
             return
         # Others may have counted an answer meanwhile. A failure takes precedence.

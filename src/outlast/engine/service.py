@@ -68,6 +68,7 @@ class ServiceLoop:
             self._hinted.clear()
             try:
                 await self._service.run_once()
+            # A store that is away is told in one line, without the traceback of a mistake.
             except StoreError as error:
                 log.warning("a service failed", extra={"service": self.name, "code": error.code})
             except Exception:
@@ -75,6 +76,7 @@ class ServiceLoop:
             await self._pause(self._service.interval + self._clock.jitter(self._spread))
 
     async def _pause(self, seconds: float) -> None:
+        # Not to be interrupted by hints, which come in swarms where much is written.
         if self._pace:
             await asyncio.sleep(min(self._pace, seconds))
         with suppress(TimeoutError):

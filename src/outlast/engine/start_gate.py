@@ -100,11 +100,13 @@ class StartGate:
         found: AnyAction | None = action
         if isinstance(action, RunTools) and (again := self._ask_again(action)):
             return again
+        # Only sessions that were started in a queue have one.
         place = self._lane.folds.state.place
         if place and not self._may_probe(action):
             found = await self._queue.let_in(action, place)
         if isinstance(found, RunTools) and takes_key(found):
             found = await self._without_duplicates(found)
+        # A lane that decided otherwise meanwhile must not keep slots for calls it no longer begins.
         if self._slots:
             self.leave_slots(but=ids_of(found) if found else ())
         if isinstance(found, RunTools):
@@ -193,6 +195,7 @@ class StartGate:
         now = self._lane.earliest()
         if not (start or action.report or action.running or action.contact):
             return rest_for(self._lane.folds.state, ("key",), now)
+        # There is no hint that a key is free.
         until = min(action.until, now + HELD_POLL)
         return replace(action, start=tuple(start), until=until, awaits_key=bool(held))
 
@@ -206,6 +209,8 @@ class StartGate:
         """Return another call's hold on this call's key, if there is one."""
         assert call.dedupe is not None
         wanted = call.dedupe
+        # Only a look, which spares a commit. What decides is the commit of `tool.started`: of two
+        # that take the same key at once one is refused.
         effect = await insist(self._clock, self._store.log.effect, wanted.scope, wanted.key)
         if effect is None or effect.state == "free":
             return None
@@ -360,6 +365,7 @@ class StartGate:
             start = tuple(begin for begin in action.start if begin.call_id not in waiting)
             goes_on = action.report or action.running or action.contact
             if start or goes_on or self._waiting_for_slots:
+                # A permit that is granted to a lane at rest makes it ready; one at work has to ask.
                 until = min(action.until, again_at or action.until, now + PERMIT_POLL)
                 return replace(action, start=start, until=until)
         return rest_for(self._lane.folds.state, others, now, again_at)

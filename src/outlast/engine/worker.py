@@ -64,6 +64,7 @@ class LaneCache:
 
     def take(self, session_id: str, lane: str, number: int) -> OwnedLane | None:
         """Return the lane as it was given back, if nothing was written to it since."""
+        # An arrival does not change the number: `OwnedLane.renew` folds in what has arrived since.
         kept = self._drop((session_id, lane))
         return kept if kept and kept.number == number else None
 
@@ -161,6 +162,7 @@ class Worker:
 
     async def start(self) -> None:
         """Enlist, and begin to look for work."""
+        # Before it enlists: what it finds has been left by others, and `arrived_since` is enlisted.
         await self._look_around()
         await self._enlist()
         try:
@@ -217,6 +219,7 @@ class Worker:
             with suppress(StoreError):  # so that other deployments take up what it gives back
                 await self._store.work.drain(self.name)
         self._stop_listening()
+        # Otherwise one of them could enlist this worker again while it leaves.
         for task in self._lease_tasks:
             task.cancel()
         await asyncio.gather(*self._lease_tasks, return_exceptions=True)
@@ -225,6 +228,8 @@ class Worker:
             runner.stop()
         await self._until_handed_back()
         self._breakers.close()
+        # Last: until its lanes are handed back, the lease is what keeps other workers away from
+        # them.
         if self._lease_keeper:
             await self._lease_keeper.end()
 
@@ -257,6 +262,7 @@ class Worker:
             deployment=self._settings.deployment,
             digests=self._digests() if self._settings.deployment else NO_DIGESTS,
         )
+        # Before the question: the store begins the lease at some instant after this one.
         asked_at = self._clock.boottime()
         lease = await self._store.work.enlist(info, int(seconds(self._settings.lease) * 1000))
         self._lease_keeper = self._keep_lease(
@@ -354,6 +360,7 @@ class Worker:
 
     async def run_once(self) -> int:
         """Claim the lanes that are ready, as far as there is room; return how many those were."""
+        # The look before this one may have shortened it, for a timer that was due.
         self.interval = seconds(self._settings.poll)
         await self._until_confirmed()
         enter(worker=self.name)
@@ -363,6 +370,8 @@ class Worker:
         claims = await self._store.work.claim(
             self.name,
             free,
+            # A lane that was given to this worker in an answer that got lost is not among them, and
+            # is given out again.
             list(self._tasks),
             list(self._executors),
             lanes=self._settings.lanes or None,
@@ -371,6 +380,8 @@ class Worker:
         self._counters.claims += len(claims)
         for claim in claims:
             self._begin(claim)
+        # Where there is no room left, the next timer is of no interest: a lane that ends gives a
+        # hint.
         if len(claims) < free:
             now = self._store.clock.earliest()
             if ready_at := await self._store.work.next_ready_at(now):
@@ -415,6 +426,7 @@ class Worker:
                 self._session_bytes,
             )
             self._runners[claim.session_id][claim.lane] = runner
+            # `stop` was called while the lane was loaded, when it had no runner that could be told.
             if self._stopping:
                 runner.stop()
             await runner.run()
@@ -427,8 +439,11 @@ class Worker:
             # Not claimed again at once: two workers that take each other for dead would take
             # the lane from each other again and again.
             await asyncio.sleep(self._clock.jitter(seconds(self._settings.poll) / 10))
+        # Everything, also a mistake in Outlast itself: it must not end the worker's other lanes.
         except Exception:
             log.exception("a lane cannot go on; it is tried again")
+            # The lane stays this worker's meanwhile: another one would fail at once in the same
+            # way.
             await asyncio.sleep(seconds(self._settings.rest))
 
     async def _open(self, claim: Claim) -> OwnedLane:
@@ -449,5 +464,6 @@ class Worker:
 
     def _may_be_too_much(self, claim: Claim) -> bool:
         """Say whether reading a lane might take this worker down as it did others."""
+        # Told by the claim, so that it is known before anything of the log is read.
         has_killed = claim.deaths >= self._executors[claim.agent].policy.max_crashes
         return has_killed or 0 < self._session_bytes < claim.size
