@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import TypeVar
 
-from outlast.agents.agent import Agent
+from outlast.agents.agent import Agent, agents_by_name, name_of, remotes_of
 from outlast.agents.budget import Budget
 from outlast.agents.hook import Hooks, check_named
 from outlast.agents.prompt.render import RenderedPrompt
-from outlast.agents.registry import agents_by_name, name_of, remotes_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.subagent import ref_of
 from outlast.agents.subscription import StartingSession
@@ -68,7 +67,6 @@ from outlast.session.listing import (
     check_sought,
     check_status,
 )
-from outlast.session.prompt import render_prompt
 from outlast.session.provider import ProviderControl
 from outlast.session.queue import QueueControl, QueueEntry, SessionPlaces
 from outlast.session.request import RequestKind
@@ -76,6 +74,7 @@ from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.run import Run, RunStatus
 from outlast.session.run_list import RunSummary, list_runs
 from outlast.session.start import NewSession, SessionStarter, Webhook
+from outlast.session.state import render_prompt
 from outlast.session.usage import UsageControl
 from outlast.store import SessionInfo, Store
 from outlast.stores.url import store_of

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from outlast.agents.agent import Agents, name_of
 from outlast.agents.model.client import ModelClient
 from outlast.agents.model.pydantic_ai import clients_of, prepare
-from outlast.agents.registry import Agents, name_of
 from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.executor import AgentExecutor
 from outlast.agents.runtime.loop_watch import LoopWatch

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.agents.registry import Agents, find_remote
+from outlast.agents.agent import Agents, find_remote
 from outlast.clock import Clock
 from outlast.core.name import callback_name, is_id, round_token
 from outlast.core.record import CallbackOpened, DeliveryQueued

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from outlast.agents.registry import Agents
+from outlast.agents.agent import Agents
 from outlast.agents.state.slice_type import types_named
 from outlast.agents.state.stored_value import load
 from outlast.agents.tool import Tool

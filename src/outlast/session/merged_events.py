@@ -14,8 +14,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.agents.agent import Agent
-from outlast.agents.registry import find_remote
+from outlast.agents.agent import Agent, find_remote
 from outlast.agents.subagent import AgentHost
 from outlast.core.event import Event
 from outlast.core.name import is_id

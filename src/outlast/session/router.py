@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from outlast.agents.agent import Agent
-from outlast.agents.registry import Agents, name_of
+from outlast.agents.agent import Agent, Agents, name_of
 from outlast.clock import Clock
 from outlast.core.message import Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_token, check_who

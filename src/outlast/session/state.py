@@ -1,4 +1,4 @@
-"""A session's state as it is read from outside of its turns: queries and snapshots.
+"""A session's state as it is read from outside of its turns: queries, snapshots and its prompt.
 
 Changing it from there is in `mutation.py`, being told of changes in `observation.py`.
 """
@@ -11,14 +11,21 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from outlast.agents.agent import Agent
+from outlast.agents.prompt.render import PromptRenderer, RenderedPrompt
+from outlast.agents.prompt.template import template_of, with_guidance
+from outlast.agents.runtime.context import SessionContext
+from outlast.agents.skill.tool import guidance_of
 from outlast.agents.state.slice_type import SliceType
 from outlast.agents.state.snapshot import Snapshot, own_slices
 from outlast.agents.state.stored_value import Slice
 from outlast.core.instant import date_of
+from outlast.core.lane import Lane
 from outlast.core.name import MAIN
 from outlast.core.record import ContextChangeRefused, Failure, StateChangeRefused
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change_all, values_of
 from outlast.errors import InvalidInput
+from outlast.log.explain.evidence import read_state as read_lane
 from outlast.log.snapshot import load_start
 from outlast.store import DeliveryInfo, Loaded, SessionInfo, Store
 
@@ -112,6 +119,22 @@ async def read_refusal(store: Store, change: DeliveryInfo) -> Failure | None:
         if isinstance(record, REFUSALS) and record.delivery_id == change.delivery_id:
             return record.error
     return None
+
+
+async def render_prompt(
+    agent: Agent[Any, Any], store: Store, session_id: str | None, lane: str, deps: Any
+) -> RenderedPrompt:
+    """Return the prompt of a session, or of one that has just begun."""
+    template = agent.prompt or with_guidance(
+        template_of(agent.instructions), agent.planning, guidance_of(agent.skills)
+    )
+    renderer = PromptRenderer(template, deps)
+    if session_id is None:
+        return await renderer.render(SessionContext(Lane("", lane, agent.name), EMPTY))
+    state = await read_lane(store, session_id, lane)
+    if state.agent != agent.name:
+        raise InvalidInput(f"{session_id} is a session of {state.agent}, not of {agent.name}")
+    return await renderer.render(SessionContext(state, await read_slices(store, session_id)))
 
 
 class SliceQuery(Generic[T]):

@@ -41,13 +41,15 @@ from outlast.store.listing import (
 )
 from outlast.store.log import Loaded, LogPage, LogStore
 from outlast.store.outbox import DeadLetter, OutboxCursor, OutboxStore
-from outlast.store.pin import ANYONE, NO_PIN, Pin
 from outlast.store.usage import UsageFilter, UsageKey, UsageLine, UsageStore
 from outlast.store.work import (
+    ANYONE,
     NO_LIMITS,
+    NO_PIN,
     Claim,
     DeploymentInfo,
     Lease,
+    Pin,
     Renewal,
     TakeoverEvidence,
     Unfinished,

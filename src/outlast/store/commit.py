@@ -13,7 +13,7 @@ from outlast.core.index import NO_CHANGES, Index
 from outlast.core.record import AnyRecord, Entry
 from outlast.core.usage import UsageChange
 from outlast.store.admission import Admission
-from outlast.store.pin import Pin
+from outlast.store.work import Pin
 
 
 class FoldSnapshot(Struct, frozen=True, gc=False):

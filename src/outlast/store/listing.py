@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from outlast.core.lane import SessionEnd, SessionMode, Status
-from outlast.store.pin import Pin
+from outlast.store.work import Pin
 
 
 class FailureInfo(Struct, frozen=True, gc=False):

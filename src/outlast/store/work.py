@@ -11,7 +11,20 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from outlast.core.record import FORMAT
-from outlast.store.pin import NO_PIN, Pin
+
+
+class Pin(Struct, frozen=True, gc=False):
+    """The deployment whose workers carry a lane. Where none of them claims, the current one's do.
+
+    With `stays` the lane waits for them. A lane pinned to `ANYONE` is every deployment's.
+    """
+
+    deployment: str
+    stays: bool = False
+
+
+ANYONE = "*"
+NO_PIN = Pin("")
 
 NO_LIMITS: Mapping[str, int] = {}
 NO_DIGESTS: Mapping[str, str] = {}

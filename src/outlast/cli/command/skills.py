@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outlast.agents.registry import name_of
+from outlast.agents.agent import name_of
 from outlast.agents.skill.skill import SKILL_FILE, Skill
 from outlast.agents.skill.tool import LoadedSkill
 from outlast.cli.terminal.option import AsJson, AsRaw, open_place_or_app

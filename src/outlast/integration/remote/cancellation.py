@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from outlast.agents.agent import Agent
-from outlast.agents.registry import find_remote
+from outlast.agents.agent import Agent, find_remote
 from outlast.agents.subagent import AbandonedChild, AgentHost
 from outlast.agents.subscription import StartingSession
 from outlast.core import record as r

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from outlast.store import Claim
 from outlast.store.clock import MeasuredStoreClock
-from outlast.store.pin import NO_PIN, Pin
+from outlast.store.work import NO_PIN, Pin
 from outlast.stores.postgres.liveness import LivenessObserver
 from outlast.stores.postgres.pipeline import Rows
 from outlast.stores.postgres.statement import Query, Statement

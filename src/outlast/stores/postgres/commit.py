@@ -22,7 +22,7 @@ from outlast.core.record import FORMAT, DeliverySettled, NewOutboxCursor
 from outlast.core.usage import UsageChange
 from outlast.errors import NotEncodable
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
-from outlast.store.pin import Pin
+from outlast.store.work import Pin
 from outlast.stores.postgres.admission import AdmissionItem, AdmissionJson
 from outlast.stores.postgres.notify import Notifier
 from outlast.stores.postgres.row import (

@@ -19,7 +19,7 @@ from outlast.store import (
     StoreCounts,
 )
 from outlast.store.listing import SessionKind, range_of
-from outlast.store.pin import Pin
+from outlast.store.work import Pin
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.claim import to_json
 from outlast.stores.postgres.pipeline import Row

@@ -14,7 +14,7 @@ from outlast.core.index import NO_CHANGES, Index, LaneFailure, change_offset, en
 from outlast.core.record import FORMAT, DeliverySettled, Entry
 from outlast.core.usage import day_of
 from outlast.store import Admission, Commit, Committed, EffectClaim, FoldSnapshot, Refused
-from outlast.store.pin import Pin
+from outlast.store.work import Pin
 from outlast.stores.sqlite import outbox
 from outlast.stores.sqlite.admission import (
     CHANGES_SLICES,

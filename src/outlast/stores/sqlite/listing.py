@@ -24,8 +24,7 @@ from outlast.store import (
     WorkerInfo,
 )
 from outlast.store.listing import MOST_LANES_LISTED, SessionKind, range_of
-from outlast.store.pin import Pin
-from outlast.store.work import DeploymentInfo
+from outlast.store.work import DeploymentInfo, Pin
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import (
     OFFSETS,

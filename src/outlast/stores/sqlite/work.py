@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from outlast.core.instant import milliseconds_at
 from outlast.core.record import FORMAT
 from outlast.store import NO_LIMITS, Claim, TakeoverEvidence, Unfinished, WorkerInfo
-from outlast.store.pin import NO_PIN, Pin
-from outlast.store.work import MOST_COUNTED, DeploymentInfo
+from outlast.store.work import MOST_COUNTED, NO_PIN, DeploymentInfo, Pin
 from outlast.stores.listener import EVERYTHING, Heard
 from outlast.stores.lock_file import LockFile, machine
 from outlast.stores.sqlite import listing
