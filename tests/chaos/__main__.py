@@ -29,6 +29,7 @@ from chaos.long_plan import KILLED, STEPS, run_plans
 from chaos.outage import BLOCKED, KINDS, OutageReport, OutageSettings, run_outage
 from chaos.place import opened
 from chaos.report import Report, report_on, traces
+from chaos.rolling import RollingSettings, run_rolling
 from chaos.run import Settings, run_chaos
 from chaos.takeover import Takeovers, measure
 
@@ -59,7 +60,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="",
         help="nothing but an outage of a provider, in this way or in all",
     )
-    add("--deploys", action="store_true", help="nothing but deploys under parked sessions")
+    add("--deploys", action="store_true", help="nothing but deploys under live sessions")
     add("--plans", action="store_true", help="nothing but long plans whose worker is killed")
     add("--json", action="store_true", help="write the report as JSON")
     return parser.parse_args(arguments)
@@ -220,19 +221,22 @@ async def carry_plans(stores: Sequence[str], seed: int, console: Console) -> lis
 async def deploy_all(
     options: argparse.Namespace, stores: Sequence[str], seed: int, console: Console
 ) -> list[str]:
-    """Deploy, roll back and deploy again under sessions that are parked."""
+    """Deploy and roll back under sessions that are parked, and under chats that stream."""
     found: list[str] = []
     for store in stores:
-        settings = DeploySettings(store=store, sessions=options.sessions, seed=seed)
+        parked = DeploySettings(store=store, sessions=options.sessions, seed=seed)
+        chats = RollingSettings(store=store, chats=min(options.sessions, 100), seed=seed)
         with (
-            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name,
-            console.status(f"{store}: a deploy, a rollback and a mended deploy"),
+            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as one,
+            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as other,
+            console.status(f"{store}: deploys under parked sessions, and under streaming chats"),
         ):
-            report = await run_deploys(settings, Path(name))
-        console.print(str(report))
-        for text in report.wrong[:20]:
-            console.print(f"  {text}")
-        found += report.wrong
+            reports = [await run_deploys(parked, Path(one)), await run_rolling(chats, Path(other))]
+        for report in reports:
+            console.print(str(report))
+            for text in report.wrong[:20]:
+                console.print(f"  {text}")
+            found += report.wrong
     return found
 
 

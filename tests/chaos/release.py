@@ -6,19 +6,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel
 
 from chaos.ledger import Ledger
-from chaos.worker import READY, Losses, die_with_director
-from outlast import Agent, Context, Outlast, Tool, WorkerSettings, tool
+from chaos.worker import serve_deployment
+from outlast import Agent, Context, Tool, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.message import ToolOutputs, UserMessage, text_of
 from outlast.testing import ScriptedModel, ScriptedReply, call, say
@@ -42,7 +38,7 @@ class DatedStamp(BaseModel):
     day: int = 0
 
 
-def agents_of(version: Version, ledger: Ledger) -> list[Agent[Any, Any]]:
+def agents_of(version: str, ledger: Ledger) -> list[Agent[Any, Any]]:
     is_second = version == "second"
     stamped = Stamp if version == "first" else DatedStamp
     tools = {"first": first_tools, "second": second_tools, "mended": mended_tools}[version]
@@ -175,24 +171,5 @@ def mended_tools(ledger: Ledger) -> list[Tool[Any, Any]]:
     ]
 
 
-# A worker
-
-
-async def work(url: str, ledger: Ledger, lease: float, version: Version) -> None:
-    settings = WorkerSettings(deployment=version, poll=0.2, rest=0.2, lease=lease or 30.0)
-    async with Outlast(agents_of(version, ledger), store=url, worker=settings):
-        print(READY, flush=True)  # noqa: T201 - the director waits for it
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-
-def serve(arguments: Sequence[str]) -> None:
-    die_with_director()
-    url, path, lease, version = arguments
-    ledger = Ledger(Path(path))
-    logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
-    logging.getLogger("outlast").addHandler(Losses(ledger))
-    asyncio.run(work(url, ledger, float(lease), version))  # type: ignore[arg-type]
-
-
 if __name__ == "__main__":
-    serve(sys.argv[1:])
+    serve_deployment(sys.argv[1:], agents_of)

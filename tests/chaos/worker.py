@@ -81,5 +81,27 @@ def serve_as_worker(arguments: list[str], make: Make) -> None:
     asyncio.run(work(url, ledger, settings, make))
 
 
+MakeVersion = Callable[[str, Ledger], list[Agent[Any, Any]]]
+"""Makes the agents of a version of the code, for a ledger."""
+
+
+async def work_as(url: str, ledger: Ledger, settings: WorkerSettings, make: MakeVersion) -> None:
+    agents = make(settings.deployment, ledger)
+    async with Outlast(agents, store=url, worker=settings):
+        print(READY, flush=True)  # noqa: T201 - the director waits for it
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def serve_deployment(arguments: list[str], make: MakeVersion) -> None:
+    """Work as the deployment that is named last, until the input ends."""
+    die_with_director()
+    url, path, lease, version = arguments
+    ledger = Ledger(Path(path))
+    logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
+    logging.getLogger("outlast").addHandler(Losses(ledger))
+    settings = WorkerSettings(deployment=version, poll=0.2, rest=0.2, lease=float(lease) or 30.0)
+    asyncio.run(work_as(url, ledger, settings, make))
+
+
 if __name__ == "__main__":
     serve_as_worker(sys.argv[1:], porter)
