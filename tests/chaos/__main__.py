@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import asdict
 from rich.console import Console
 
-from chaos.deploys import DeploySettings, run_deploys
+from chaos.deploys import DeployReport, DeploySettings, run_deploys
 from chaos.disk import compiler, run_disk
 from chaos.display import show, show_takeovers, watching
 from chaos.failover import FailoverSettings, run_failover
@@ -29,7 +29,7 @@ from chaos.long_plan import KILLED, STEPS, run_plans
 from chaos.outage import BLOCKED, KINDS, OutageReport, OutageSettings, run_outage
 from chaos.place import opened
 from chaos.report import Report, report_on, traces
-from chaos.rolling import RollingSettings, run_rolling
+from chaos.rolling import RollingReport, RollingSettings, run_rolling
 from chaos.run import Settings, run_chaos
 from chaos.takeover import Takeovers, measure
 
@@ -231,7 +231,10 @@ async def deploy_all(
             tempfile.TemporaryDirectory(prefix="outlast-chaos-") as other,
             console.status(f"{store}: deploys under parked sessions, and under streaming chats"),
         ):
-            reports = [await run_deploys(parked, Path(one)), await run_rolling(chats, Path(other))]
+            reports: list[DeployReport | RollingReport] = [
+                await run_deploys(parked, Path(one)),
+                await run_rolling(chats, Path(other)),
+            ]
         for report in reports:
             console.print(str(report))
             for text in report.wrong[:20]:
