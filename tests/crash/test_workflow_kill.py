@@ -1,13 +1,16 @@
 """The worker of a workflow is killed at its commits: what it did is known, and undone once.
 
-Here are some of the points; every commit of other workflows is in tests/workflows.
+Some of the points are tried each time, the others too by `make chaos`. Every commit of other
+workflows is in tests/workflows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import get_args
 
 import pytest_asyncio
 from crash_flow import run_flow
@@ -16,11 +19,14 @@ from crash_process import Zygote
 from outlast.testing.crash import CrashPoint, When
 
 AT_ONCE = 6
-POINTS: list[tuple[int, When]] = [
-    *((number, "before") for number in range(3, 40, 6)),
-    *((number, "after") for number in range(6, 40, 12)),
+LAST = 90
+"""No run has more commits than that; the points behind its last are no kills."""
+EVERY = "OUTLAST_EVERY_KILL" in os.environ
+ALL: list[tuple[int, When]] = [
+    (number, when) for number in range(2, LAST) for when in get_args(When)
 ]
-ON_POSTGRES: list[tuple[int, When]] = [(5, "after"), (26, "before")]
+POINTS = ALL if EVERY else ALL[3:140:13]
+ON_POSTGRES = ALL if EVERY else [(9, "after"), (33, "before")]
 
 
 @pytest_asyncio.fixture
