@@ -45,6 +45,7 @@ class Listeners:
 
         The event loop reports one that fails: the writer must not fail for it.
         """
+        # A list of its own: a listener may stop itself, or another, while it is called.
         for heard in self._of(session_id):
             try:
                 heard(session_id, arrived)

@@ -55,6 +55,7 @@ class LockFile:
 
     def take(self) -> FileIdentity:
         """Create the file and lock it; say which file it is."""
+        # Closed to others: who could lock a file in it could pass for a worker that lives.
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # A worker that looks for the dead holds the lock, shared, for a moment.
@@ -67,6 +68,7 @@ class LockFile:
                 )
             time.sleep(0.001)
         self._descriptor = descriptor
+        # A forked child shares the lock: while it lived, this worker's death could not be seen.
         guard(self)
         return identity_of(descriptor)
 
@@ -128,5 +130,6 @@ def remove_leftovers(directory: Path, now: int) -> None:
     """Delete files of processes that died a day ago or earlier, and that no observer recorded."""
     with suppress(OSError):
         for path in directory.iterdir():
+            # Old enough that no observer is about to take it for evidence.
             if path.lstat().st_mtime * 1000 < now - A_DAY and is_free(path):
                 path.unlink(missing_ok=True)

@@ -138,6 +138,8 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
                 hints[self.session_id] = True
                 return self._receipt(offset, position)
             case ["repeated", True, session_id, lane, delivery_id, offset, position]:
+                # Its own first try was written and the answer got lost: for the caller that is no
+                # duplicate.
                 is_this_one = self._was_sent and delivery_id == self._admission.delivery_id
                 return AdmissionReceipt(
                     session_id=session_id,

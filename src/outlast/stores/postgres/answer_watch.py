@@ -63,6 +63,7 @@ class AnswerWatch:
 
     def sent(self, due: int) -> None:
         """Note that statements were sent, and how many answers are due with them."""
+        # The first answer that is due: the silence before it says nothing.
         if due == 1:
             self._quiet = 0
         self._due = due
@@ -100,6 +101,7 @@ class AnswerWatch:
         """Ask about the backend, and draw the conclusion unless something was heard meanwhile."""
         verdict = await ask_about(self._backend, self._conninfo)
         if verdict == "idle":
+            # It has answered: what is still in the system's buffers may be on its way.
             await asyncio.sleep(UNDER_WAY)
         self._task = None
         if not self._due:

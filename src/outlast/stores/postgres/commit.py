@@ -68,6 +68,8 @@ class Committer:
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed | Refused]:
         """Write each commit whole or not at all, and say which for each."""
+        # The usual case, with nothing gathered: a lone session's commit goes out before its loop
+        # does anything else.
         if len(commits) == 1:
             item = CommitItem(commits[0], self._packer, self._commit_alone)
             result = await self._writer.write(item)
@@ -242,6 +244,7 @@ class CommitItem(WriteItem[Committed | Refused]):
         self._packer = packer
         self._commit_alone = commit_alone
         self._asks = asks
+        # Once, on the way in: the item may go out several times.
         self._packed = packer.pack(commit.body)
         self._digest = blake2b(commit.body, digest_size=16).digest()
         self._sends = list(sent_items(commit.sends, packer)) if commit.sends else []
@@ -252,6 +255,7 @@ class CommitItem(WriteItem[Committed | Refused]):
     def alone(self) -> Statement | None:
         """Return `commit_alone` for a commit that changes its lane and the log only."""
         commit = self.commit
+        # `commit_alone` changes a lane and the log and nothing else.
         if self._asks or self._packed.blobs or not commit.is_plain:
             return None
         return self._commit_alone.bind(
@@ -330,6 +334,8 @@ class CommitItem(WriteItem[Committed | Refused]):
     def _add_bytes(self, wanted: CommitJson, buffer: GroupBuffer) -> None:
         commit = self.commit
         if commit.effects:
+            # One row per key: a set-wise statement may not touch a row twice. The last change is
+            # what stands.
             last = {(effect.scope, effect.key): effect for effect in commit.effects}
             wanted.effects, wanted.more = list(last.values()), True
         if commit.pin:
@@ -349,6 +355,7 @@ class CommitItem(WriteItem[Committed | Refused]):
     def accept(self, answer: list[Any], hints: Hints) -> Committed | Refused | None:
         match answer:
             case ["written", first_offset, at, tenant, arrivals]:
+                # Another item of the group may have hinted at the session already.
                 arrived = self.commit.release or hints.get(self.session_id, False)
                 hints[self.session_id] = arrived
                 for send in self._sends:
@@ -365,6 +372,7 @@ class CommitItem(WriteItem[Committed | Refused]):
             case ["effect_taken", held]:
                 return Refused("effect_taken", effect=EffectClaim(*held))
             case ["turns", turns]:
+                # A cancel that names no turn: which is open over there was found out by this try.
                 for place, turn in turns:
                     self._sends[place].address_to(turn)
                 return None
@@ -412,6 +420,7 @@ def add_index(wanted: CommitJson, commit: Commit) -> None:
             True,
         )
     if index.closed:
+        # Likewise: a request is closed once.
         last = {c.request_id: ClosedRequestJson(c.request_id, c.how) for c in index.closed}
         wanted.closed, wanted.more = list(last.values()), True
     if index.tokens:
@@ -457,6 +466,7 @@ def add_budgets(wanted: CommitJson, commit: Commit) -> None:
                 change.terms,
                 astuple(change.terms.limits) if change.terms else None,
             )
+            # In the order in which their rows are locked.
             for change in sorted(commit.budgets, key=lambda change: change.key)
         ]
     if commit.asks_budgets:

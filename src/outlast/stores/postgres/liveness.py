@@ -126,6 +126,8 @@ class HeartbeatConnection:
             )
             link.on_notice = self._heard
             try:
+                # Asked before the first sign is shown: it would outlive this process at a pooler,
+                # and look like life.
                 if not self._signs and not await self._is_direct(link):
                     link.close()
                     return None
@@ -136,6 +138,7 @@ class HeartbeatConnection:
                 if isinstance(error, psycopg.Error):
                     raise explain(error, self._place.label) from error
                 raise
+            # Only now: one that is lost while it is opened is tried again by whoever opens it.
             link.on_lost = self._lost
             self._link = link
             self._ping_later(link)
@@ -149,6 +152,8 @@ class HeartbeatConnection:
         """Ask something now and then: a connection that only listens would not notice silence."""
         if link is self._link and link.is_open:
             answer = link.send([self._queries["find_backend"].bind({})])
+            # Its failure is told by the loss of the connection; unread, asyncio would report it as
+            # well.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._ping_later(link)
 
@@ -190,6 +195,7 @@ class HeartbeatConnection:
         if self._timer:
             self._timer.cancel()
         if self._link:
+            # It would be opened again.
             self._link.on_lost = None
             if self._link.load:  # the server would keep a statement that hangs
                 await self._link.cancel()
@@ -311,6 +317,7 @@ class LivenessObserver:
         """Note the answer to a look, and ask at the ports of those that show no sign."""
         now = self._looked_at = self._clock.monotonic()
         observed = [ObservedWorker(*row) for row in rows]
+        # Since when a sign is missing counts from the first look of this observer that missed it.
         before = self._missing
         self._missing = {o.worker: before.get(o.worker, now) for o in observed if o.is_missing}
         self._long_gone = [o.worker for o in observed if o.is_long_gone]
@@ -319,6 +326,8 @@ class LivenessObserver:
         if self._ports_are_due:
             self._probed_at = now
             others = [o for o in observed if o.address and not o.is_missing]
+            # Those first that were not asked for longest: a refusal is evidence only after a recent
+            # answer.
             due += sorted(others, key=lambda o: self._answered.get(o.worker, 0.0))[:MOST_PROBES]
             recent = now - ANSWERED_WITHIN
             self._answered = {w: at for w, at in self._answered.items() if at > recent}
@@ -339,6 +348,7 @@ class LivenessObserver:
         now = self._clock.monotonic()
         if answer == "answered":
             self._answered[worker] = now
+            # It has answered since: an earlier refusal is no evidence any more.
             self._refused.pop(worker, None)
         elif answer == "refused":
             self._refused[worker] = now
@@ -358,6 +368,7 @@ class LivenessObserver:
             return False
         if not LOCK_NAME.fullmatch(observed.lock_name):  # a name from the database, never a path
             return False
+        # Containers of one kernel may have different files under the same name.
         identity = FileIdentity(observed.lock_device, observed.lock_inode)
         return is_free(self._directory / observed.lock_name, identity)
 

@@ -41,6 +41,7 @@ class PostgresLog:
         self, admissions: Sequence[Admission]
     ) -> Sequence[AdmissionReceipt | OutlastError]:
         writer = self._access.parts().writer
+        # One that cannot be encoded is refused by itself; the others go out.
         items = [self._try_item(admission) for admission in admissions]
         futures = [writer.submit(item) for item in items if isinstance(item, AdmissionItem)]
         results = iter(await asyncio.gather(*futures))
@@ -90,6 +91,7 @@ class PostgresLog:
         Of several callers that erase a session at once, one is told that there was one.
         """
         parts, named = self._access.parts(), {"session_id": session_id}
+        # A look, so that nothing is locked for a session that is not there.
         if not await self._access.ask("knows_session", named):
             return False
         doubts: list[bool] = []

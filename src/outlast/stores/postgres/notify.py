@@ -49,6 +49,7 @@ class Notifier:
 
     def tell(self, hints: Mapping[str, bool]) -> None:
         """Tell this process at once and the others soon."""
+        # This process's own listeners need no way round by the server.
         self._pass_on(hints)
         for session_id, arrived in hints.items():
             self._hints[session_id] = arrived or self._hints.get(session_id, False)
@@ -59,6 +60,8 @@ class Notifier:
         hints, self._hints, self._rest = self._hints, {}, None
         if not hints:
             return
+        # After the commit and seldom: with a NOTIFY in each transaction 1,342 commits a second were
+        # left of 3,270 (docs/design/reasons.md).
         self._rest = asyncio.get_running_loop().call_later(REST, self._send)
         payload = to_payload(self._name, hints)
         statement = self._query.bind({"channel": self._channel, "hints": payload})

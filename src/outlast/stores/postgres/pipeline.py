@@ -68,6 +68,7 @@ class PipelinedConnection:
         self.is_open = True
         self.on_notice: Callable[[str], None] | None = None
         self.on_lost: Callable[[], None] | None = None
+        # Else sending a large message would block the event loop until the server has taken it.
         self._raw.nonblocking = 1
         self._raw.enter_pipeline_mode()
         self._watch = AnswerWatch(conninfo, self.backend, self._socket, self._lose)
@@ -100,12 +101,15 @@ class PipelinedConnection:
         if not self.is_open:
             answer.set_exception(lost(self._label))
             return answer
+        # Before it is sent: answers come in the order of the batches, and one may come at once.
         self._due.append(answer)
         try:
             for text, values, types, formats in statements:
                 self._raw.send_query_params(text, values, types, formats, BINARY)
             self._raw.pipeline_sync()
             self._write()
+        # Part of the batch may have gone out: nothing that is sent on this connection would be
+        # understood.
         except psycopg.Error:
             self._lose()
         else:
@@ -135,6 +139,8 @@ class PipelinedConnection:
             self._raw.consume_input()
             if self._is_writing:
                 self._write()
+            # An answer may lead to the loss of the connection, and nothing of it may be touched
+            # after that.
             while self._due and self.is_open and not self._raw.is_busy():
                 self._take(self._raw.get_result())
             while notice := self._raw.notifies():
@@ -150,6 +156,7 @@ class PipelinedConnection:
     def _take(self, result: PGresult | None) -> None:
         if result is None:  # the end of one statement's results
             return
+        # A batch is answered as a whole: until its end it may still be undone.
         if result.status != pq.ExecStatus.PIPELINE_SYNC:
             self._results.append(result)
             return
@@ -193,11 +200,13 @@ class PipelinedConnection:
             return
         self.is_open = False
         self._watch.stop()
+        # Taken over first: a caller that is told may send again at once.
         due, self._due = self._due, deque()
         for answer in due:
             if not answer.done():
                 answer.set_exception(reason)
         with suppress(ValueError, OSError, RuntimeError):
+            # Before the socket is closed: its number may be another file's a moment later.
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
         self._raw.finish()
@@ -234,7 +243,10 @@ async def connect_to(
 ) -> tuple[psycopg.AsyncConnection[Any], ServerIdentity]:
     try:
         connection = await psycopg.AsyncConnection.connect(
-            conninfo, autocommit=True, prepare_threshold=None
+            # Nothing prepared: behind a pooler the next statement may reach another session.
+            conninfo,
+            autocommit=True,
+            prepare_threshold=None,
         )
         try:
             with answered_within(SILENCE, connection):

@@ -69,14 +69,17 @@ class ReconnectingConnection:
                 link = self._link
                 if link is None or not link.is_open or self._guard.is_outdated(link.server):
                     link = await self._open()
+                # Only a test's clock has to be told to the server, with each transaction.
                 if not self._sets_clock:
                     return await link.send(compose())
                 now = self._set_clock.bind({"now": self._clock.now()})
                 return (await link.send([now, *compose()]))[1:]
+            # For a while: a failover takes some seconds, and callers should not notice it.
             except StoreUnavailable:
                 trial = trial or RetryState(self._clock)
                 if self._is_closed or trial.is_over:
                     raise
+                # Without a connection nothing says whether the last try was committed.
                 if doubt:
                     doubt()
             except psycopg.Error as error:
@@ -86,6 +89,7 @@ class ReconnectingConnection:
             await trial.pause()
 
     async def _open(self) -> PipelinedConnection:
+        # Of many callers that find the connection lost, one opens another.
         async with self._opening:
             if self._link and self._guard.is_outdated(self._link.server):
                 self._link.abandon()
@@ -93,6 +97,7 @@ class ReconnectingConnection:
                 self._link = await PipelinedConnection.open(
                     self._place.pooled, self._place.label, self._guard
                 )
+                # It was closed while the connection was being opened.
                 if self._is_closed:
                     self._link.close()
             return self._link

@@ -47,6 +47,7 @@ class ServerGuard:
 
     def check(self, found: ServerIdentity) -> ServerIdentity:
         """Note the server that a connection leads to, or raise ServerRefused."""
+        # Leases are renewed on threads of their own, which open connections too.
         with self._mutex:
             newest = self._newest
             if newest.system and found.system and found.system != newest.system:

@@ -103,6 +103,7 @@ class PostgresTransaction:
             raise
         finally:
             self._running = None
+        # A tool that has the driver's connection (`raw`) can end it there.
         if self._connection.pgconn.transaction_status == TransactionStatus.IDLE:
             raise self._end(NotInTransaction("this transaction was ended inside; open another one"))
         return result
@@ -122,6 +123,7 @@ class PostgresTransaction:
         self._timer = asyncio.get_running_loop().call_later(self._limit, self._expire)
 
     async def _begin(self) -> None:
+        # A little later than the timer of this process, which can say why.
         milliseconds = int(self._limit * 1000) + 1000
         await self._connection.execute("BEGIN")
         # If this process or its machine dies, the server ends the transaction.
@@ -149,6 +151,8 @@ class PostgresTransaction:
                     is_written = bool(hints)  # only what was written leaves a hint
                     await self._connection.execute("COMMIT" if is_written else "ROLLBACK")
             except psycopg.Error as error:
+                # COMMIT may have arrived: only the log knows, and it is asked by the commit's
+                # number.
                 if is_of_the_connection(error):
                     return await self._committer.find_out(commit)
                 if is_written and is_put_off(error):
@@ -249,4 +253,5 @@ class OpenTransaction(AbstractAsyncContextManager[PostgresTransaction]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # A call that is cancelled must not leave its connection in the middle of a transaction.
         await asyncio.shield(self._transaction.leave())

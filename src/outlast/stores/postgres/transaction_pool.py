@@ -49,6 +49,7 @@ class TransactionPool:
                 raise
             await connection.close()
         connection, server = await connect(self.place.pooled, self.place.label, self._guard)
+        # Closed ones are forgotten when another is opened, so that they do not gather.
         self._servers = {c: s for c, s in self._servers.items() if not c.closed}
         self._servers[connection] = server
         self._guarded = [g for g in self._guarded if g.connection.status == ConnStatus.OK]
@@ -72,6 +73,8 @@ class TransactionPool:
         return True
 
     async def leave(self, connection: Connection) -> None:
+        # What a tool has left in the session is undone when the connection is next given out, and
+        # not while somebody waits.
         is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if is_clean and len(self._idle) < KEPT and not self._is_closed:
             self._idle.append(connection)

@@ -66,12 +66,14 @@ class PostgresWork:
             *(worker, limit, held, agents, version, lanes, most),
         )
         claims, next_at = await writer.submit(item)
+        # Good until this process writes something: that may have made a lane ready.
         self._foreseen = (self._clock.monotonic(), writer.submitted, next_at)
         return list(claims)
 
     async def next_ready_at(self, after: int) -> int | None:
         """Answer from the claim just made, which brought the answer along, or ask."""
         writer, foreseen = self._access.parts().writer, self._foreseen
+        # Used once: the next question is about a later time.
         self._foreseen = None
         if foreseen:
             looked_at, submitted, next_at = foreseen
@@ -110,6 +112,7 @@ class PostgresWork:
 
     def listen(self, heard: Heard, session_id: str = EVERYTHING) -> Callable[[], None]:
         parts = self._access.parts()
+        # Hints come on the connection that shows the signs; who only listens opens it as well.
         parts.heartbeat.want()
         return parts.listeners.add(heard, session_id)
 
@@ -119,6 +122,7 @@ class PostgresWork:
         parts = self._access.parts()
         if earlier := self._leases.pop(worker.worker, None):
             await earlier.let_go()
+        # On another host the lock of a file would not tell.
         await self._check_name(worker.worker)
         # Signs come before the row: a registered worker without them would look dead.
         name = f"{os.getpid()}-{next(NUMBERS)}-{self._clock.token()}"
@@ -215,6 +219,7 @@ class PostgresWork:
             self.observer.note(await readers.ask(self.observer.look()))
         found: dict[str, TakeoverEvidence] = {}
         for worker, evidence in self.observer.find_dead().items():
+            # Of several observers one is told that the row was there: that one counts the death.
             if await self._remove(worker, evidence):
                 found[worker] = evidence
             self.observer.forget(worker)

@@ -91,11 +91,14 @@ class PostgresLease:
         with self._mutex:
             if self._released:
                 return
+            # First: whatever becomes of the statement, this lease is not renewed again.
             self._released = True
             try:
                 self._ask("remove_worker", evidence="released", **PAUSES)
                 self._evidence.remove()
             finally:
+                # Also if the row could not be deleted: others then see at once that the worker is
+                # gone.
                 self._evidence.drop()
                 self._close()
         with suppress(RuntimeError):  # the loop was closed, and the connection with it
@@ -165,6 +168,7 @@ class PostgresLease:
             )
             try:
                 if self._sign is not None:
+                    # With the connection: no observer sees the one without the other.
                     link.send([self._heartbeat.lock("show_sign", self._sign)])
             except BaseException:
                 link.close()

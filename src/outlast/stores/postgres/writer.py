@@ -186,6 +186,7 @@ class Writer:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append(PendingItem(item, future))
         is_worth_it = len(self._waiting) >= WORTH_A_GROUP
+        # While a group is under way, items that come wait for the next: that is what makes groups.
         if not self._serving or (is_worth_it and len(self._serving) < AT_ONCE):
             self._begin()
         return future
@@ -199,6 +200,7 @@ class Writer:
             return await self.submit(item)
         self.submitted += 1
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # Items that come from now on go into the next group, as behind any other.
         self._serving.add(future)
         try:
             await self._write_group([PendingItem(item, future)])
@@ -237,6 +239,7 @@ class Writer:
         except StoreUnavailable as error:
             pending, self._waiting = pending + self._waiting, []  # they would wait for it in vain
             self._fail(pending, error)
+        # One of the items is at fault, and it is not known which.
         except Exception as error:  # noqa: BLE001 - told to the callers
             await self._write_singly(pending, error)
         else:
@@ -280,6 +283,8 @@ def first_group(waiting: list[PendingItem[Any]]) -> list[PendingItem[Any]]:
     group, size, most = waiting[:LARGEST_GROUP], 0, LARGEST_BYTES
     for place, one in enumerate(group):
         size += one.item.size
+        # A message in several pieces keeps the server waiting with its locks, should this process
+        # stop in between.
         if one.item.limits:
             most = LARGEST_WITH_LIMITS
         if size > most:
@@ -351,6 +356,7 @@ class WriteGroup:
         return statement
 
     def _hold(self, rounds: Sequence[Sequence[WriteRequest]]) -> Statement:
+        # In one order everywhere, as with all locks: two groups would else wait for each other.
         names = sorted({name for _, other in self._others for name in other.limits})
         commits = [one for requests in rounds for one in requests if one.has_permits]
         params = {"names": _encode(names).decode(), "commits": _encode(commits).decode()}
@@ -395,8 +401,12 @@ def into_rounds(writes: list[PendingWrite]) -> list[list[PendingWrite]]:
     """Split items so that none touches what another one of its round does; keep their order."""
     rounds: list[list[PendingWrite]] = []
     last: dict[object, int] = {}
+    # The order in which sessions are locked. The sort is stable, so one session's items keep
+    # theirs.
     for write in sorted(writes, key=lambda write: write[1].session_id):
         keys = write[1].keys()
+        # Set-wise statements see the tables as they were before the round, not what its other items
+        # write.
         number = max(last.get(key, 0) for key in keys)
         last.update(dict.fromkeys(keys, number + 1))
         if number == len(rounds):

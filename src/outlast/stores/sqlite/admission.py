@@ -70,6 +70,7 @@ def append(
     """Write encoded records as the next row of a log, and return what was stored."""
     packed = db.packer.pack(body)
     if packed.blobs:
+        # Before the row, in one transaction: no row ever names a blob that is not there.
         keep_blobs(db, key >> 32, packed.blobs)
     db.written += len(packed.data)
     row = {
@@ -95,6 +96,8 @@ def keep_blobs(db: Database, sid: int, blobs: Mapping[str, bytes]) -> None:
     tenant = tenant_of(db, sid)
     for name, value in blobs.items():
         key = {"tenant": tenant, "hash": bytes.fromhex(name), "sid": sid}
+        # Touched even where the value is there: a blob that is used again must not be collected as
+        # old.
         if db.one("use_blob", key) == IS_MISSING:
             data = db.packer.squeeze(value)
             db.written += len(data)
@@ -105,6 +108,7 @@ def last_commit(db: Database, sid: int, lane: str, *, has_records: bool) -> Appe
     """Return where the last commit of a lane's owner stands."""
     base = key_of(sid, 0)
     bounds = {"base": base, "top": base | OFFSETS, "lane": column_of(lane)}
+    # A commit without records has no row; it stood at the end of the log.
     if has_records and (row := db.one("last_commit", bounds)):
         return Appended(row[0] & OFFSETS, row[2])
     key, at = find_end(db, sid)
@@ -140,12 +144,15 @@ def write_admission(
 ) -> AdmissionReceipt | OutlastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
+        # What was admitted before gets its receipt whatever has become of the session since.
         return find_repeated(db, admission) or admit(db, dated(admission, db.clock.now()), body)
     except OutlastError as refusal:
         return refusal
 
 
 def find_repeated(db: Database, admission: Admission) -> AdmissionReceipt | None:
+    # An id that the caller chose is unique in its scope; one of ours is the delivery's, which is so
+    # everywhere.
     if is_named(admission):
         key = {"tenant": admission.tenant, "name": name_of(admission)}
         row = db.one("receipt_by_dispatch", key)
@@ -156,6 +163,8 @@ def find_repeated(db: Database, admission: Admission) -> AdmissionReceipt | None
 
 def repeat(admission: Admission, row: Row) -> AdmissionReceipt:
     session_id, lane, delivery_id, key, position, fingerprint = row
+    # The tombstone keeps hashes of dispatch ids, so that a start which is retried does not bring an
+    # erased session back.
     if session_id is None:
         raise session_erased(admission.dispatch_id)
     if fingerprint != digest(admission.fingerprint):
@@ -181,6 +190,8 @@ def admit(db: Database, admission: Admission, body: bytes) -> AdmissionReceipt:
         check_room(db, admission, target.sid, len(body))
         if admission.kind == "reply":
             check_request(db, admission, target.sid)
+    # Which turn is meant is known only here, in the transaction: outside, the turn might be another
+    # by now.
     if has_open_cancel(admission.records) and target.turn:
         body = encode([with_turn(record, target.turn) for record in admission.records])
     return write(db, admission, target, body)
@@ -220,6 +231,7 @@ def start_session(db: Database, admission: Admission) -> ArrivalTarget:
 
 def find_target(db: Database, admission: Admission) -> ArrivalTarget:
     row = db.one("target", {"session_id": admission.session_id, "lane": admission.lane})
+    # In the same words: another tenant's session is not told from one that does not exist.
     if row is None or row[1] != admission.tenant:
         raise unknown_session(admission.session_id)
     sid, _, agent, over, lid, turn = row
@@ -249,6 +261,7 @@ def check_request(db: Database, admission: Admission, sid: int) -> None:
     if row is None:
         raise unknown_request(admission.session_id, admission.request_id)
     state, expires_at = row
+    # Its lane may not have come to record that yet; by the store's clock the time is up.
     if state == "open" and 0 < expires_at <= db.clock.now():
         state = "expired"
     if state != "open":
@@ -262,11 +275,14 @@ def write(
     marks = ARRIVAL | (STARTS_OR_ENDS if starts else 0)
     count = len(admission.records)
     key, last_at = find_end(db, target.sid)
+    # Time never goes back within a session, whichever process has admitted what.
     at = max(admission.at, last_at)
     append(db, key, admission.lane, body, count, at, marks)
     first_offset = key & OFFSETS
     offset = first_offset + count - 1
     if admission.kind == "reply":
+        # In the transaction that adds the reply: of two answers at once the second finds the
+        # request closed.
         db.run("answer_request", {"request_id": admission.request_id, "offset": offset})
     position = receive(db, admission, target, offset, len(body))
     deliver(db, admission, key_of(target.sid, offset), position)
@@ -315,6 +331,7 @@ def add_lane(db: Database, admission: Admission, target: ArrivalTarget) -> int:
     if admission.deployment:
         named = {"deployment": admission.deployment, "stays": 0}
         db.run("pin", {"lid": lid, **named, "now": now})
+    # A lane that is added to a session goes with that session's others.
     elif not admission.new:
         db.run("pin_with_session", {"lid": lid, "sid": target.sid, "now": now})
     return lid
@@ -345,6 +362,7 @@ def send(db: Database, sent: Iterable[Admission]) -> None:
     for admission in sent:
         try:
             body = body_of(admission)
+        # The commit that sends it stands: a parent must not fail because its child was erased.
         except OutlastError:
             continue
         if not has_used_id(db, admission):

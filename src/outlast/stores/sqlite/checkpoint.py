@@ -47,6 +47,7 @@ class Checkpointer:
             return False
         self._written = 0
         before, size = self._size, self._measure()
+        # Only one that has grown: a log that was begun again keeps its size, and is written over.
         if size > before and size >= LOG_SIZE:
             self._move_aside(size)
             return False
@@ -59,6 +60,7 @@ class Checkpointer:
         self._size = self._measure()
 
     def _move_aside(self, size: int) -> None:
+        # A reader that takes long holds it up; a second one would wait for the same.
         if self._thread is not None and self._thread.is_alive():
             return
         self._size = size + STEP  # should a reader be in the way, try again only then
@@ -131,6 +133,7 @@ def try_often(db: Database, clock: Clock, mode: str, tries: int) -> bool:
 def reserve(db: Database, size: int) -> None:
     """Make the log larger than it is, by a transaction that does not fit and is undone."""
     try:
+        # What does not fit into the cache spills into the log, which is what makes it grow.
         db.raw.execute("PRAGMA cache_size = 10")
         try:
             if db.try_begin():  # it can be done some other time

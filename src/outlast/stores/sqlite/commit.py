@@ -75,6 +75,7 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
     row = db.one("find_lane", {"session_id": commit.session_id, "lane": commit.lane})
     if row is None:
         return LEASE_LOST
+    # The digest tells a commit that is sent again from another one of the same number.
     lane, digest = LaneRow._make(row), blake2b(commit.body, digest_size=16).digest()
     if result := find_reason(db, commit, lane, digest):
         return result
@@ -91,6 +92,7 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
         checksum = checksum_of(at, data)
     if commit.tells:
         outbox.tell(db, lane.sid)
+    # Most commits of a step only add to the log.
     if not commit.is_plain:
         write_side_tables(db, commit, lane, at)
     for used in commit.used:
@@ -104,6 +106,7 @@ def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
     """Move the lane on. What was checked holds: this transaction is the only one that writes."""
     ready_at = commit.ready_at
     if ready_at is not None and lane.last_arrival > commit.seen:
+        # Something has arrived that this commit does not know of: the lane must not sleep past it.
         ready_at = min(ready_at, db.clock.now())
     changed = db.run(
         "advance_and_release_lane" if commit.release else "advance_lane",
@@ -121,6 +124,8 @@ def advance(db: Database, commit: Commit, lane: LaneRow, digest: bytes) -> None:
             "digest": digest,
         },
     )
+    # The statement names worker and fence again: were the check ever wrong, nothing would be
+    # written.
     assert changed == 1, "a lane changed between the check and the write"
     if commit.deaths is not None:
         db.run("set_deaths", {"lid": lane.lid, "deaths": commit.deaths})
@@ -191,6 +196,7 @@ def stored(db: Database, snapshot: FoldSnapshot) -> dict[str, Any]:
 
 def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> Result | None:
     """Say why a commit is not to be written, or that it had been written before."""
+    # Before all else: whoever lost the lane is told nothing more of it.
     if lane.fence != wanted.fence:
         return LEASE_LOST
     if lane.worker == wanted.worker and lane.number == wanted.number:
@@ -198,6 +204,8 @@ def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> R
             return LEASE_LOST  # what the owner has folded is not in this log
         if refused := find_obstacle(db, wanted, lane):
             return refused
+        # Any other commit is followed by a look at what has arrived. After one that rests nobody
+        # would look.
         rests = wanted.release or wanted.ready_at is None
         if rests and lane.last_arrival > wanted.seen:
             return Refused("arrivals", unseen(db, wanted, lane))
@@ -207,9 +215,12 @@ def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> R
             db, tenant_of(db, lane.sid), wanted.awaits_budgets
         ):
             return Refused("arrivals")
+        # The permit was granted after the lane had asked, and made it ready: it would now be put to
+        # sleep again.
         if wanted.awaits_permit and has_permit_to_come(db, lane.lid, wanted.frees):
             return Refused("arrivals")
         return None
+    # Its acknowledgement was lost: it is answered as it was, and written no second time.
     if lane.number == wanted.number + 1 and is_last(db, lane, digest):
         landed = last_commit(db, lane.sid, wanted.lane, has_records=bool(wanted.records))
         data = db.packer.pack(wanted.body).data
@@ -226,6 +237,7 @@ def is_last(db: Database, lane: LaneRow, digest: bytes) -> bool:
 def find_obstacle(db: Database, wanted: Commit, lane: LaneRow) -> Refused | None:
     """Look for what stands against a commit that its lane would take."""
     index = wanted.index
+    # Most commits have nothing that could stand against them, and pay for none of these questions.
     is_conditional = wanted.slices_seen is not None or index.rolls_back
     if not (wanted.effects or index.tokens or index.closed or is_conditional):
         return None
@@ -285,6 +297,7 @@ def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: in
     for change in delivery_changes(wanted, first_offset, at):
         db.run("leave_queue", {"lid": lane.lid, **change})
         db.run("change_delivery", change)
+    # Before those that are closed: a request may be opened and closed by one commit.
     for opened in index.opened:
         db.run(
             "open_request",
@@ -309,6 +322,7 @@ def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: in
     if index.over:
         db.run("end_session", {"sid": sid, "over": index.over})
         db.run("kill_tokens", {"sid": sid})
+        # The other lanes have to refuse what is in their queues, and to stop what runs.
         ended = end_offset(wanted.records, first_offset)
         woken = {"sid": sid, "lid": lane.lid, "offset": ended, "now": db.clock.now()}
         db.run("wake_other_lanes", woken)
@@ -317,6 +331,7 @@ def change_indexes(db: Database, wanted: Commit, lane: LaneRow, first_offset: in
 def change_failure(db: Database, index: Index, lane: LaneRow, at: int) -> None:
     """Note why the lane's turn failed, or that its next one has begun."""
     failure = index.failure or NO_FAILURE
+    # Nearly every turn begins with nothing to clear.
     if index.failure or (index.clears_failure and lane.failed_at):
         db.run(
             "set_failure",

@@ -72,6 +72,7 @@ def load_queries() -> dict[str, Query]:
     pages = sorted((HERE / "queries").iterdir(), key=lambda page: page.name)
     found = [pair for page in pages for pair in named(page.read_text("utf-8"))]
     queries = {name: Query.parse(text) for name, text in found}
+    # A dict would keep the last of them, and a statement would be another than its caller means.
     assert len(queries) == len(found), "two statements have the same name"
     return queries
 
@@ -179,6 +180,8 @@ class Database:
 
     def one(self, name: str, params: Params = NOTHING) -> Row | None:
         """Return the first row of a named statement, which is finished then."""
+        # All of them: a statement that is left open keeps its transaction, and the log cannot be
+        # cut.
         rows = self.all(name, params)
         return rows[0] if rows else None
 
@@ -196,8 +199,12 @@ class Database:
         try:
             self.raw.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
+            # Another writer is waited for; what is wrong with the file is not made better by
+            # waiting.
             if not is_passing(error):
                 raise
+            # Immediate: a transaction that begins by reading can fail at its first write, with
+            # nothing that waiting would mend.
             self.retry_while_locked(lambda: self.raw.execute("BEGIN IMMEDIATE"), timeout)
 
     def try_begin(self) -> bool:
@@ -287,6 +294,8 @@ def retry_while_locked(
                 raise
             if waited >= timeout:
                 raise locked_for_too_long(path, waited) from error
+        # Not by SQLite's own handler, whose pauses are the same in every process: they would meet
+        # again.
         nap = clock.jitter(pause)
         time.sleep(nap)
         waited, pause = waited + nap, min(pause * 2, LONGEST_PAUSE)
@@ -325,8 +334,11 @@ def open_database(
     def attempt() -> sqlite3.Connection:
         raw = connect(path, options)
         try:
+            # Each connection has its own: none of them is kept in the file.
             for setting in SETTINGS:
                 raw.execute(setting.format(synchronous=synchronous, query_only=query_only))
+            # The file is opened, and recovered after a crash, by the first read: in here, where
+            # that is tried again.
             raw.execute("PRAGMA user_version").fetchone()
         except BaseException:
             raw.close()

@@ -51,6 +51,7 @@ def write_erasure(db: Database, session_id: str) -> ErasureResult:
     if row is None:
         return ErasureResult(was_there=False, has_more=has_unfinished(db))
     sid, base = row[0], key_of(row[0], 0)
+    # First, while the lanes are there by which permits are found.
     limits = db.all("erase_permits", {"sid": sid})
     keys = {"sid": sid, "session_id": session_id, "base": base, "top": base | OFFSETS}
     erase_uses(db, row[1], sid, session_id)
@@ -60,6 +61,7 @@ def write_erasure(db: Database, session_id: str) -> ErasureResult:
     has_more = erase_piece(db, sid)
     if has_more:
         db.run("add_erasure", {"sid": sid})
+    # Its readers and its owner, so that they find out now.
     db.tell(session_id, arrived=True)
     return ErasureResult(was_there=True, has_more=has_more)
 

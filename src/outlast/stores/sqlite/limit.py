@@ -30,6 +30,8 @@ class SqliteLimit:
         return int(waiting)
 
     async def skip_stale(self, timeout: int, line: str = "") -> int:
+        # Asked every few seconds by every worker: only one that finds something takes the write
+        # lock.
         if not await self._access.read(lambda db: find_overdue(db, timeout, line)):
             return 0
         (skipped,) = await self._access.write(partial(skip_stale, timeout=timeout, line=line))
@@ -101,14 +103,18 @@ def find_obstacle(db: Database, bound: Bound, lid: int, request: PermitRequest) 
     if bound.concurrency and running >= bound.concurrency:
         return Permit(granted=False)
     ahead = ahead_of(db, bound.name, pid) if waiting > 1 else 0
+    # There is a free place, but those ahead of this call have a right to it, though they have not
+    # asked yet.
     if bound.concurrency and running + ahead >= bound.concurrency:
         return Permit(granted=False)
     if (at := start_at(bound, paid_until, ahead, now)) > now:
+        # Noted, so that a call that is never asked for again is skipped after a while.
         db.run("expect_permit", {"pid": pid, "at": at})
         return Permit(granted=False, again_at=at)
     if bound.rate:
         paid = pay(bound, paid_until, now)
         db.run("pay_rate", {"name": bound.name, "paid_until": paid})
+    # Without others in the line there is no turn to note.
     if waiting > 1:
         db.run("note_turn", {"name": bound.name, "lid": lid})
     db.run("grant_permit" if bound.concurrency else "drop_permit", {"pid": pid})

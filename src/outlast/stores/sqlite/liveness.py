@@ -42,5 +42,7 @@ class LivenessObserver:
         return [
             worker
             for worker, since in self._missing.items()
+            # To the millisecond: a clock of a test adds up to a little less than the sum of its
+            # steps.
             if round(now - since, 3) >= MISSING_FOR
         ]

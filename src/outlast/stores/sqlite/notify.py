@@ -47,6 +47,7 @@ NUMBERS = count()  # tell this process's sockets apart, whatever its clock says
 def to_datagram(hints: Hints) -> bytes:
     lines = "\n".join(f"{arrived:d}{session_id}" for session_id, arrived in hints.items())
     datagram = lines.encode()
+    # More sessions than fit: a hint of nothing in particular makes everybody look.
     return datagram if len(datagram) <= LONGEST else b"1"
 
 
@@ -67,6 +68,7 @@ class LoopListener:
         self._socket, self.address = bind(directory, clock)
         self._taken = 0
         self._taken_since = clock.monotonic()
+        # A forked child would keep the socket open, and take hints that are meant for its parent.
         guard(self)
         loop.add_reader(self._socket, self._receive)
 
@@ -83,6 +85,7 @@ class LoopListener:
                 for session_id, arrived in from_datagram(self._socket.recv(2 * LONGEST)).items():
                     heard[session_id] = arrived or heard.get(session_id, False)
                 self._taken += 1
+        # A loop that is flooded with hints would do nothing else.
         if self._taken >= MOST_AT_ONCE:
             self.loop.remove_reader(self._socket)
             self.loop.call_later(REST, self._resume)
@@ -217,6 +220,7 @@ class ListenerSet:
         if listener := self._by_loop.by_loop.get(loop):
             return listener
         for other in self._by_loop.by_loop.values():
+            # Nobody has told it to stop; its socket would stay for the life of the process.
             if other.loop.is_closed():
                 self._forget(other)
         listener = LoopListener(loop, self._clock, self._directory)
@@ -263,10 +267,12 @@ class Notifier:
         self._gone.clear()
         own = self._listeners.addresses
         rows = db.all("listeners", {"place": self._place})
+        # This process's own loops are woken directly.
         self._addresses = [address for (address,) in rows if address not in own]
 
     def send(self, hints: Hints) -> None:
         """Send hints to every other process; this store's own listeners were called."""
+        # The usual case of one process costs nothing.
         if not self._addresses:
             return
         datagram = to_datagram(hints)

@@ -42,6 +42,7 @@ class FileWatch:
     def note(self) -> None:
         """Remember which files these are; connections to them are open."""
         file = identity(self._path)
+        # A connection of another file begins to measure anew; the same one keeps its longest.
         if file != self._file:
             self._longest = 0
         self._file, self._log = file, identity(log_path(self._path))

@@ -121,7 +121,9 @@ class SqliteTransaction:
             return
         try:
             db.hints = {}
+            # Asked while a statement is compiled, so that no text, however written, gets past it.
             db.raw.set_authorizer(authorize)
+            # A real timer, not the loop's: the tool may be what blocks the loop.
             start(timer)
             resolve([PendingResult(self.opened)])
             self._answer_all(db)
@@ -132,6 +134,7 @@ class SqliteTransaction:
             self._end(NotInTransaction("this transaction is over; open another one"))
             self._refuse_the_rest()
             db.raw.set_authorizer(None)
+            # Whatever the tool has left open is undone before the writer serves anybody else.
             writer.mend(db)
             resolve([PendingResult(self.ended)])
 
@@ -180,6 +183,7 @@ class SqliteTransaction:
             if self._over:
                 raise self._over
             self._over = NotInTransaction("this transaction was committed; open another one")
+        # From here on the statements are the store's own.
         db.raw.set_authorizer(None)
         try:
             [result] = write_commits(db, [commit])
@@ -201,6 +205,7 @@ class SqliteTransaction:
                     f"this transaction was open for more than {self._limit:g} s and was undone;"
                     " do less in it, and wait for nothing"
                 )
+                # The only call that another thread may make on a connection that is in use.
                 db.raw.interrupt()
                 self._asked.put(None)
 
@@ -243,6 +248,7 @@ class OpenTransaction(AbstractAsyncContextManager[SqliteTransaction]):
         try:
             await self._transaction.opened
         except asyncio.CancelledError:
+            # The order is with the writer already: it would open a transaction that nobody ends.
             await self._transaction.leave()
             raise
         return self._transaction

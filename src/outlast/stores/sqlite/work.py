@@ -42,6 +42,7 @@ def write_claim(
     most: Mapping[str, int],
 ) -> list[Claim]:
     """Give lanes to the worker, fairly among tenants; those ready for longest first."""
+    # A store without deployments pays for none of the questions about them.
     since, deployment, is_pinned = db.one("claimer", {"worker": worker}) or (0, "", 0)
     others, served = pins_for(db, deployment) if is_pinned else (None, None)
     rows = db.all(
@@ -61,6 +62,7 @@ def write_claim(
             "served": served,
         },
     )
+    # RETURNING gives rows in no certain order.
     rows.sort(key=lambda row: row[-2:])
     return [claim_of(row) for row in rows]
 
@@ -115,6 +117,7 @@ def to_glob(pattern: str) -> str:
 
 def make_current(db: Database, deployment: str) -> bool:
     is_there = db.one("promote", {"name": deployment, "now": db.clock.now()}) is not None
+    # Lanes may be another worker's to claim from now on: each has to look.
     db.tell("", arrived=True)
     return is_there
 
@@ -232,6 +235,8 @@ class SqliteWork(LaneWork):
 
     async def enlist(self, worker: WorkerInfo, lease: int) -> SqliteLease:
         self._file.open_writer()
+        # A worker of this process that enlists again under its name: its own lock would stand in
+        # its way.
         if earlier := self._leases.pop(worker.worker, None):
             earlier.let_go()
         # The lock comes before the row: a registered worker without a lock would look dead.
@@ -255,6 +260,8 @@ class SqliteWork(LaneWork):
         if not dead:
             return {}
         found = await self._bury(dead)
+        # Only after the deaths are recorded: a file that is missing says nothing, and nobody could
+        # tell any more.
         for worker in found:
             LockFile(lock_path(self._directory, worker)).remove()
         return found
@@ -263,6 +270,7 @@ class SqliteWork(LaneWork):
         """Return, on a reader's thread, the visibly dead and those not heard of for a day."""
         gone = db.all("long_gone_workers", {"before": self._clock.now() - LONG_GONE})
         dead: Deaths = {worker: "lease_expired" for (worker,) in gone}
+        # Written over what is only old: the lock is the better evidence.
         for worker in self._observer.find_dead(self._within_sight(db)):
             dead[worker] = "lock_file"
         return dead

@@ -61,6 +61,8 @@ class SqliteLease:
             self._released = True
             try:
                 self._write(self._strike)
+                # After the row is gone: without the file nobody could see any more that this worker
+                # has ended.
                 self._sign.remove()
             finally:
                 self._close()
@@ -84,12 +86,14 @@ class SqliteLease:
             return Renewal(alive=False)
         db.run("renew", {"worker": self.worker, "now": now, "counters": counters})
         draining, lease_until = row
+        # As it was before this renewal: others may have taken lanes in between.
         return Renewal(alive=True, draining=bool(draining), lapsed=lease_until <= now)
 
     def _strike(self, db: Database) -> bool:
         return bury(db, self.worker, "released")
 
     def _write(self, work: Callable[[Database], T]) -> T:
+        # A lease in a file that is not there any more keeps nobody away.
         self._watch.check()
         db = self._open()
         try:
@@ -118,6 +122,7 @@ class SqliteLease:
 def bury(db: Database, worker: str, evidence: TakeoverEvidence) -> bool:
     """Record that a worker is gone, and free its lanes; say whether this was news."""
     was_known = db.one("bury", {"worker": worker}) is not None
+    # Of several that find the same death one counts it: each lane's deaths would grow twice.
     if was_known:
         freed = {"worker": worker, "evidence": evidence, "now": db.clock.now(), **PAUSES}
         db.run("free_lanes", freed)

@@ -169,24 +169,31 @@ class Writer:
 
     def hand_over(self, job: WriteJob | ExclusiveJob) -> None:
         """Leave a job to the thread."""
+        # First put, then look: a thread that ends between the two finds the job, or this call does.
         self._queue.put(job)
         if self._is_over:
             self._refuse_waiting()
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
+        # What waits for the end of this iteration comes before the order to stop.
         if batcher := self._batchers.get(asyncio.get_running_loop()):
             batcher.finish()
         self._batchers.clear()
         stop = StopWriter(make_future())
         self._queue.put(stop)
+        # The thread stops in any case: a caller that is cancelled must not leave a connection that
+        # closes unseen.
         await asyncio.shield(stop.future)
 
     def write_here(self, jobs: Sequence[WriteJob], loop: Loop) -> bool:
         """Do jobs on the caller's thread, that of `loop`; False if the thread has to."""
+        # What is with the thread was submitted earlier, and keeps its place before this.
         if self._is_wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
             return False
         try:
+            # A failure is mended on the thread, which may wait and open a new connection: the loop
+            # may not.
             if self._failed_here or self._clock.monotonic() < self._cautious_until:
                 return False
             if not (self._db.try_begin() and self._try(jobs)):
@@ -195,6 +202,7 @@ class Writer:
             self.announce(self._db, jobs, hints, loop)
         finally:
             self._turn.release()
+        # After the turn was released: a listener may write at once.
         if hints and (listener := self._listeners.by_loop.get(loop)):
             listener.hear(hints)
         return True
@@ -204,6 +212,7 @@ class Writer:
         try:
             self._do(self._db, jobs)
         except BaseException as error:
+            # Only noted: the thread does the same jobs again, and finds out what is at fault.
             self._failed_here = error
             with suppress(sqlite3.Error):
                 self._db.roll_back()
@@ -228,6 +237,7 @@ class Writer:
         try:
             self._close()
         finally:
+            # Before the queue is emptied for the last time: see `hand_over`.
             self._is_over = True
             self._refuse_waiting()
             resolve([PendingResult(stop.future)])
@@ -243,6 +253,7 @@ class Writer:
             raise
 
     def _close(self) -> None:
+        # An event loop may be writing: the connection is closed under nobody.
         with self._turn:
             self._checkpointer.stop()
             self._notifier.close()
@@ -259,6 +270,8 @@ class Writer:
         return job
 
     def _serve_one(self, db: Database, job: WriteJob | ExclusiveJob, group: list[WriteJob]) -> None:
+        # An event loop has left it rolled back; a connection that met an error of the disk is
+        # replaced first.
         if self._failed_here:
             self.mend(db, self._failed_here)
             self._failed_here = None
@@ -292,6 +305,8 @@ class Writer:
     def _write_group(self, db: Database, jobs: list[WriteJob]) -> None:
         """Wait for the file's lock, and write everything that was submitted by then."""
         try:
+            # The waiting jobs are added once the lock is had: those that came while it was waited
+            # for share the commit.
             db.begin()
             self._add_waiting(jobs, LARGEST_GROUP)
             self._do(db, jobs)
@@ -326,6 +341,7 @@ class Writer:
 
     def commit(self, db: Database) -> None:
         """Make the open transaction durable, and note how long the disk took."""
+        # In the transaction: the addresses are those that are registered as of this very commit.
         if db.hints:
             self._notifier.look(db)
         # A microsecond each: no receipt is given for what goes into a file without a name.
@@ -342,6 +358,7 @@ class Writer:
         here: Loop | None = None,
     ) -> None:
         """Resolve the callers' futures, then send hints; one wake-up for each event loop."""
+        # The callers first: hints are for others, and may be lost.
         resolve(jobs, self._listeners.by_loop if hints else {}, hints, here)
         if hints:
             self._notifier.send(hints)
@@ -366,6 +383,8 @@ class Writer:
             fresh = open_database(self._path, self._clock)
         except Exception:  # noqa: BLE001 - the next job meets it too, and fails
             return
+        # The connection object stays the same for whoever holds it; only what is inside is
+        # replaced.
         db.close()
         db.raw = fresh.raw
         self._watch.note()
@@ -415,6 +434,7 @@ class Writer:
         """Fail jobs that came after the end. Every thread that sees the end does: none is left."""
         error = StoreUnavailable("this store was closed; call migrate() to open it again")
         with suppress(Empty):
+            # The thread is gone, and nobody else would ever answer these.
             while True:
                 job = self._queue.get_nowait()
                 if isinstance(job, WriteJob | StopWriter):
@@ -443,11 +463,17 @@ class LoopBatcher:
         """See `Writer.submit`."""
         loop = asyncio.get_running_loop()
         job = WriteJob(None, do=do, items=items, is_large=size > LARGE)
+        # Sessions that write in the same iteration would each pay for a disk of their own, if the
+        # first went ahead.
         is_alone = session and session == self._alone and not self._came
         if not (is_alone and self._write_here([job], loop)):
             if not self._came:
+                # Everything that is ready in this iteration runs before it, and may add to the
+                # group.
                 loop.call_soon(self._end_iteration, loop)
             self._came += 1
+            # Noted as it goes into a group: whether it stays alone shows at the end of the
+            # iteration.
             self._alone = session if self._came == 1 else ""
             job.future = loop.create_future()
             self._waiting.append(job)
@@ -465,6 +491,8 @@ class LoopBatcher:
     def _end_iteration(self, loop: Loop) -> None:
         group, self._waiting = self._waiting[:LARGEST_GROUP], self._waiting[LARGEST_GROUP:]
         self._came = len(self._waiting)
+        # The rest goes with the next iteration, so that a crowd does not hold up the loop for all
+        # of it.
         if self._waiting:
             loop.call_soon(self._end_iteration, loop)
         try:
