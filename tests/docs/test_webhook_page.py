@@ -16,5 +16,5 @@ def test_every_setting_is_described_with_its_default() -> None:
 
 
 def test_every_default_event_is_named() -> None:
-    table = PAGE.partition("these are told:")[2].partition("`session.waiting` is not")[0]
+    table = PAGE.partition("these are posted:")[2].partition("`session.waiting` is not")[0]
     assert set(re.findall(r"`(\w+\.\w+)`", table)) == set(DEFAULT_EVENTS)
