@@ -13,9 +13,11 @@ from rival import TIMEOUT, Rival, looking, opened, rivalling
 
 from outlast.clock import Clock
 from outlast.core import record as r
+from outlast.core.amount import NOTHING, Amounts, BudgetKey, BudgetTerms
 from outlast.store import Claim, Commit, Committed, Refused
 from outlast.stores.postgres import PostgresStore
 from outlast.testing.contract.builder import (
+    TENANT,
     admit,
     commit,
     delta,
@@ -244,6 +246,31 @@ async def test_of_two_commits_in_one_group_that_take_the_same_thing_the_first_ge
     refused = done[1]
     assert isinstance(refused, Refused)
     assert refused.reason == ("token_taken" if what == "token" else "effect_taken")
+
+
+async def test_a_lane_does_not_rest_for_what_comes_back_to_a_budget_in_the_same_group(
+    store: PostgresStore,
+) -> None:
+    tenant, amounts = BudgetKey("tenant"), Amounts(tokens=60)
+    terms = BudgetTerms(Amounts(tokens=100))
+    await store.budget.set_budget(TENANT, tenant, terms, expected=None)
+    holder = await start_and_claim(store, clock)
+    waiter = await start_and_claim(store, clock, held=[holder])
+    reserve = r.BudgetCharged(call_id="t1.s1", budgets=(tenant,), reserved=amounts)
+    settle = replace(reserve, reserved=NOTHING - amounts)
+    await store.log.commit([commit(holder, reserve, asks_budgets=True)])
+    [state] = await store.budget.find_budgets(TENANT, [tenant])
+    rests = park(waiter, awaits_budgets=((tenant, state.returns),))
+
+    before = dict(store.counts())
+    done = await store.log.commit([commit(following(holder), settle), rests])
+    after = dict(store.counts())
+
+    assert isinstance(done[0], Committed)
+    assert isinstance(done[1], Refused)
+    assert done[1].reason == "arrivals"
+    # One group, at the first try: it is not tried in vain until its commits go out one by one.
+    assert (after["groups"] - before["groups"], after["grouped"] - before["grouped"]) == (1, 2)
 
 
 async def test_commits_of_one_group_to_one_session_stand_behind_one_another(

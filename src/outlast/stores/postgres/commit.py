@@ -329,7 +329,9 @@ class CommitItem(WriteItem[Committed | Refused]):
         effects = [(effect.scope, effect.key) for effect in commit.effects]
         tokens = [("", token) for token in commit.index.tokens]
         budgets = [("", change.key) for change in commit.budgets]
-        return [commit.session_id, *sends, *effects, *tokens, *budgets]
+        # In one round, neither would see that something comes back to what the other waits for.
+        awaited = [("", key) for key, _ in commit.awaits_budgets]
+        return [commit.session_id, *sends, *effects, *tokens, *budgets, *awaited]
 
     def _add_bytes(self, wanted: CommitJson, buffer: GroupBuffer) -> None:
         commit = self.commit
