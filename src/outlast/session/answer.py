@@ -1,4 +1,8 @@
-"""Whether an answer fits what was asked: all that is said against it before it is written."""
+"""Whether an answer fits what was asked: all that is said against it before it is written.
+
+Tells the one who answers at once. What guards the call is the same check by the lane's owner, when
+it takes the answer (`engine/lane_runner.py`): that one has the code of the moment.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,6 +53,7 @@ def check_answer(
 
 async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: str) -> None:
     """Refuse an answer whose principal may not answer for the tool, or not here."""
+    # Not let through for want of code: who may answer is a guard.
     if tool is None and asked.restricted:
         raise NotAnApprover(
             f"who may answer for {asked.tool} is said in code that is not at hand here: answer"
@@ -68,6 +73,7 @@ def checked_args(
 ) -> str:
     """Return the arguments that a call was approved with, if its tool takes them."""
     if args is None:
+        # A denial needs no arguments that fit.
         allows = option in ("approve", "rerun")
         if allows and tool and (misfit := tool.misfit(asked.tool, asked.args)):
             raise InvalidAnswer(misfit, request=asked.request_id)

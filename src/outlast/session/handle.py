@@ -1,4 +1,9 @@
-"""The handle on one session, and the receipts that it gives."""
+"""The handle on one session, and the receipts that it gives.
+
+Owns what users can do with a session, in any process that reaches the store. Holds nothing of the
+session: what goes in is an arrival (`inbox.py`), what comes out is read from the log
+(`log/reader.py`) and from the lists of the store. Which session is meant is `router.py`'s affair.
+"""
 
 from __future__ import annotations
 
@@ -216,9 +221,12 @@ class Session(Generic[Out]):
         principal = check_who(PRINCIPAL, principal)
         request_id = id_of(request)
         found = await self._store.listing.request(request_id) if is_id(request_id) else None
+        # In the same words for a request of another session: whether there is one is not this
+        # caller's affair.
         if found is None or found.session_id != self.id or found.kind not in (*PEOPLE, RELAYED):
             raise UnknownRequest(f"this session never asked {request_id}", request=request_id)
         asked = msgspec.json.decode(found.data, type=r.RequestOpened)
+        # First what the question alone says: for that no code of the agent is needed.
         check_answer(asked, option, text, args)
         info = await self.info()
         tool = self._tool_of(info, asked)
@@ -254,6 +262,7 @@ class Session(Generic[Out]):
             turn=check_who("turn", turn or ""),
             principal=check_who(PRINCIPAL, principal),
         )
+        # A turn's name says its lane, so the two cannot contradict each other.
         lane = lane_of(turn) if turn else lane
         info = await self._info_with(lane)
         await self._add(info, cancel, lane, f"session:{self.id}", None)
@@ -334,9 +343,12 @@ class Session(Generic[Out]):
         reader = EventReader(self._store, self.id, start, internals)
         with Wakeups(self._store, self.id) as wakeups:
             while True:
+                # Before the look: what is written during it sets the wakeup again.
                 wakeups.clear()
                 info = await self.info()
                 reader.check(info.end)
+                # At rest is believed only by a look that found nothing new: what was just given may
+                # have been answered by the caller.
                 given = reader.cursor < info.end
                 while reader.is_behind(info.end):
                     for event in await reader.next_page():
@@ -377,10 +389,13 @@ class Session(Generic[Out]):
         seconds = None if timeout is None else milliseconds(timeout) / 1000
         limit = asyncio.timeout(seconds)
         try:
+            # With 0 the present state is wanted, which `asyncio.timeout(0)` would not let anybody
+            # read.
             if seconds != 0:
                 async with limit:
                     return await self._wait_for_result(delivery_id, known, logs=logs)
         except TimeoutError:
+            # A TimeoutError of the store's own must not pass for the end of this one.
             if not limit.expired():
                 raise
         info = await self.info()
@@ -391,6 +406,7 @@ class Session(Generic[Out]):
     ) -> Result[Out]:
         idle_check = IdleWorkerCheck(self._store)
         outages = OutageWatch(self._store)
+        # Not by every commit: thousands may wait for results while tokens stream.
         with Wakeups(self._store, self.id, only_rests=True) as wakeups:
             while True:
                 wakeups.clear()
@@ -405,6 +421,8 @@ class Session(Generic[Out]):
                     return found
                 if known is not None and known != code_of(waits):
                     return await self._running(info, delivery_id, *waits)
+                # Nothing came for a second: the time to see whether any worker serves the session
+                # at all.
                 if not await wakeups.wait():
                     await idle_check.look(info)
 
@@ -420,6 +438,8 @@ class Session(Generic[Out]):
         goes_on = answered and any(lane.turn == delivery.turn for lane in info.lanes)
         if delivery.state == "settled" and not goes_on:
             if delivery.turn:
+                # The turn's end stands before that of its delivery: no need to look for it from the
+                # log's end. An answer is settled long before its turn ends.
                 before = None if answered else delivery.settled_offset
                 return await self._result(info, delivery.turn, before)
             # Only its deadline makes a message fail before it had a turn.

@@ -1,4 +1,9 @@
-"""Checks what arrives from outside and admits it to a lane's inbox."""
+"""Checks what arrives from outside and admits it to a lane's inbox.
+
+Owns what an arrival is compared by when it is sent again, and how many there may be. Refuses to
+know what becomes of it: the lane's owner takes it (`core/decide.py`). The one transaction in
+which it is written is the store's `admit`.
+"""
 
 from base64 import b64encode
 from datetime import datetime, timedelta
@@ -82,8 +87,10 @@ def instant_of(
         raise InvalidInput(
             f"a deadline is a datetime with a time zone or a timedelta, not {deadline!r}"
         )
+    # By the earlier bound: a deadline that may not have passed yet by the store's clock is taken.
     if instant <= clock.earliest() and dispatch_id is None:
         raise InvalidInput("the deadline has passed already")
+    # 0 says that there is none.
     return max(instant, 1)
 
 
@@ -217,6 +224,8 @@ class Inbox:
         admission = replace(
             admission,
             records=records,
+            # Encoded once on its way in, and read back: a value of a wrong type would make the log
+            # unreadable.
             body=codec.encode_checked(records),
             most_queued=room.session,
             most_queued_of_tenant=room.tenant,
@@ -251,6 +260,8 @@ class Inbox:
                 kind=kind,
                 records=(named,),
                 at=self.store_clock.date(),
+                # An arrival that the caller has not named is its own dispatch: a store that asks
+                # for it twice writes it once.
                 dispatch_id=dispatch_id or delivery_id,
                 scope=scope,
                 # An arrival that the caller did not name is never compared with another.
@@ -268,5 +279,6 @@ class Inbox:
             request.lane,
             reply,
             scope=f"request:{request.request_id}",
+            # The address is for one call: whoever posts twice gets the first receipt.
             dispatch_id="callback",
         )

@@ -152,6 +152,7 @@ class MergedEvents:
     def __init__(self, source: EventSource, *, follow: bool) -> None:
         self._source = source
         self._follows = follow
+        # Bounded: a reader that is slow holds up the reading, and not the memory.
         self._queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUE_SIZE)
         self._readers: dict[tuple[str, str], MergedReader] = {}
 
@@ -179,6 +180,8 @@ class MergedEvents:
         while any(reader.is_reading for reader in self._readers.values()) or self._queue.qsize():
             if event := await self._queue.get():
                 yield event
+            # After each event: a reader that has failed must not be waited for until all the others
+            # rest.
             self._raise_failures()
 
     def _begin_all(self) -> None:
@@ -203,6 +206,7 @@ class MergedEvents:
                 if not (is_away or reader.is_over):
                     await asyncio.wait({caller.task}, timeout=POLL)
         finally:
+            # Whoever waits for the next event has to look whether any reader is left.
             await self._queue.put(None)
 
     async def _read_on(self, reader: MergedReader) -> bool:
@@ -228,6 +232,7 @@ class MergedEvents:
 
     async def _put(self, reader: MergedReader, event: Event) -> None:
         session_id = reader.path[-1]
+        # Noted before it is given: a session that is read again goes on behind it.
         reader.cursor = event.cursor or event.offset
         reader.is_over = reader.is_over or event.type in OVER
         await self._queue.put(replace(event, session_id=session_id, path=reader.path[1:]))

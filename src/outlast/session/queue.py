@@ -173,6 +173,8 @@ class QueueControl:
             before, version = await find_queue(self._store, check_queue(name))
             if before is None:
                 raise unknown_queue(name)
+            # By the version that was read: settings that somebody has changed meanwhile are looked
+            # at first.
             if await remove_queue(self._store, name, before, version):
                 await tell_waiting(self._store, name, before, NO_SETTINGS)
                 return
@@ -190,6 +192,7 @@ async def change_queue(store: Store, name: str, given: Mapping[str, Any]) -> Que
         if after == before:
             break
         if await put_queue(store, name, after, version):
+            # After the settings are written: who is woken asks by the new ones.
             await tell_waiting(store, name, before or NO_SETTINGS, after)
             break
     return describe(name, after, await lines_of(store, name))
@@ -203,6 +206,7 @@ async def tell_waiting(
     for line in await lines_of(store, name):
         most = most_under(line.name, after)
         is_rate = line.name.startswith(f"{line_of(name)}:rate:")
+        # Those whose bound is the same are not woken for nothing.
         if not same_rate if is_rate else most != most_under(line.name, before):
             await store.limit.resize(line.name, most)
 

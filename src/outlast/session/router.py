@@ -158,6 +158,7 @@ class SessionRouter:
     async def _bring(
         self, message: AddressedMessage, agent: Agent[Any, Any] | str | None, *, living: bool
     ) -> Receipt[Any]:
+        # Another caller may start or end the session between the look and the write.
         for is_last in (False, False, True):
             found = await self._store.listing.find_token(
                 message.tenant, message.token, living=living
@@ -166,6 +167,8 @@ class SessionRouter:
                 if found:
                     return await send_addressed(self.handle(found), message)
                 if agent is None:
+                    # The same message may have been accepted while the token still led somewhere:
+                    # then its receipt is the answer.
                     return await self._repeat(message)
                 return await self._start_at(message, agent)
             except TokenTaken:  # another caller was quicker: the key leads to its session

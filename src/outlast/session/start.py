@@ -113,8 +113,10 @@ class SessionStarter:
         if self._places:
             place, token, delay = await self._places.find(new)
             new = replace(new, delay=max(milliseconds(new.delay), delay) / 1000) if delay else new
+        # Only a singleton has to look for a living session.
         if not token:
             return await self._admit(new, place)
+        # Each round finds either the token or the session that has it, unless that ends in between.
         while True:
             try:
                 return await self._admit(replace(new, continuation_token=token), place)
@@ -126,6 +128,7 @@ class SessionStarter:
     async def _admit(self, new: NewSession, place: QueuePlace | None) -> AdmissionReceipt:
         started = self._record(new, place)
         content = () if new.mode == RUN else content_of(new.message)
+        # Apart from the record: logs are read by more people than may know it.
         secret = "".join(secrets_of(new.webhook.secret)) if new.webhook else ""
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(

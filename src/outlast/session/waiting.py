@@ -124,6 +124,7 @@ def age(wait: WaitingFor) -> tuple[datetime, str]:
 
 def lane_waits(info: SessionInfo, lane: LaneInfo, state: Lane) -> list[WaitingFor]:
     """Return what a lane waits for but its provider; nothing, while a worker is at it."""
+    # It is at work: what the fold says it waited for is of the past.
     if lane.worker:
         return []
     is_in_line = {"queue", "limit", "timer"} & {*state.waiting}  # a turn that has not begun
@@ -250,6 +251,8 @@ class OutageWatch:
         async for session, lane in self._suspects(info, 0):
             key = session.session_id, lane.lane
             wait = self._known.get(key)
+            # The fold is read when the wait begins, and then only while the provider is being
+            # asked.
             if wait is None or PROVIDER not in lane.wait:
                 state = await read_state(self._store, *key)
                 wait = await provider_wait(self._store, session, lane, state)
@@ -302,6 +305,7 @@ class OutageNotices:
             if key not in self._told:
                 self._told.add(key)
                 log.warning("%s", sentence(wait, self._session_id), extra=facts(wait))
+        # Not one by one: children whose waits end and begin would fill the log.
         if self._told and not outages:
             self._told.clear()
             extra = {"session": self._session_id}

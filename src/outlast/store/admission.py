@@ -85,6 +85,7 @@ def is_named(admission: Admission) -> bool:
 
 def name_of(admission: Admission) -> bytes:
     """Return the name of a dispatch in its scope, as stores keep it."""
+    # With the length, or "a b" + "c" would be "a" + "b c".
     return digest(f"{len(admission.scope)} {admission.scope} {admission.dispatch_id}")
 
 

@@ -109,6 +109,8 @@ class MeasuredStoreClock:
     def note(self, asked_at: float, time: int) -> None:
         """Learn that the server's time was `time` at some moment since `asked_at`."""
         boot, wall = self._local()
+        # The answer's way and the question's together: the server looked at its clock somewhere in
+        # between.
         took = boot - asked_at * 1000
         new = ClockBounds(
             least=time - boot,
@@ -120,6 +122,8 @@ class MeasuredStoreClock:
 
     def _joined(self, new: ClockBounds) -> ClockBounds:
         known = self._bounds
+        # A clock here was set, or the machine stood still: what was known before says nothing any
+        # more.
         if known is None or abs(new.wall - known.wall) > STEP:
             return new
         drift = DRIFT * max(0.0, new.known_at - known.known_at)
@@ -147,6 +151,7 @@ class MeasuredStoreClock:
         jump = wall - boot - known.wall
         if abs(jump) <= STEP:
             jump = 0.0
+        # Asked for, not waited for: until the answer comes the bounds are wide, and right.
         if jump or age > STALE or known.most - known.least > WIDE:
             self._measure()
         least, most = known.least - DRIFT * age, known.most + DRIFT * age

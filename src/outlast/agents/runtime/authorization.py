@@ -27,6 +27,8 @@ async def require(
     """Return a live token of the session's principal; else wait until they have signed in."""
     lane = waiting.lane
     account = sign_ins.of(connection, lane.tenant, lane.principal)
+    # Before the token is looked up: a sign-in that was denied is an answer, and is not asked for
+    # again.
     name = open_round(waiting, connection)
     with waiting.busy():
         grant = await account.live(instead_of)
@@ -37,6 +39,7 @@ async def require(
     if waiting.has_begun(name):
         raise waiting.stop_at(NewWait(name))
     waiting.check_new(name)
+    # With those that were granted before, or another tool would lose what it has.
     wanted = (*(grant.scopes if grant else ()), *scopes)
     with waiting.busy():
         begun = await account.begin(wanted, timeout, waiting.journal.latest())

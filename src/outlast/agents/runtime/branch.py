@@ -71,6 +71,7 @@ class ConcurrentWaits:
         waits, and is run again when the first of these waits is over. An error in one withdraws the
         others and is raised.
         """
+        # Before any branch begins: a mistake in one must not cut off what another has begun.
         self._check_branches("gather", branches, named)
         joined = Join(self._waiting, "gather", branches, named)
         await joined.run(joined.branches)
@@ -205,8 +206,11 @@ class Join:
         for branch in first:
             self._begin(branch, joined)
         try:
+            # Not `asyncio.gather`: this ends as soon as it is decided, while others still run.
             await joined
         finally:
+            # In any case: a tool that was cancelled must leave no branch behind that goes on by
+            # itself.
             await self._waiting.withdraw([branch.scope for branch in branches])
         if self._is_race and self._ended:
             return
@@ -257,6 +261,7 @@ class Join:
     async def race(self) -> NamedBranch:
         """Return the branch that ended first, in this run or in the one that recorded it."""
         waiting = self._waiting
+        # The log decides, not the clock of this run: another branch might be quicker this time.
         winner = next((b for b in self.branches if waiting.come_since(b.won)), None)
         if winner:
             others = [branch for branch in self.branches if branch is not winner]
@@ -277,11 +282,14 @@ class Join:
 
     async def _record(self, winner: NamedBranch) -> None:
         waiting = self._waiting
+        # It was unwound from outside, with the whole tool: nobody has come first.
         if winner.error and not is_outcome(winner.error):
             return
         if waiting.is_undoing:
             raise waiting.stop_at(NewWait(winner.won))
         lost = tuple(branch.scope.path for branch in self.branches if branch is not winner)
+        # Recorded before anything is done with the result: a crash after that comes to the same
+        # winner.
         with waiting.busy():
             await waiting.journal.record_first(waiting.call_id, winner.won, lost)
         waiting.lose(lost)
@@ -306,6 +314,8 @@ class MapJoin(Join):
         counts: dict[str, int] = {}
         for item in items:
             found = digest_of(item)
+            # Equal items are told apart by how many came before: which of them is which does not
+            # matter.
             counts[found] = counts.get(found, 0) + 1
             path = branch_scope(self._path, found, counts[found])
             run = partial(self._do, function, item)

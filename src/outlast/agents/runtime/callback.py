@@ -53,6 +53,8 @@ class Callback:
     async def wait_for(self, timeout: Span) -> ReceivedCallback | None:
         """Wait likewise, but for a while only; None if no call has come by then."""
         self._pauses += 1
+        # Each wait for a while is one of its own: the second does not end with the first one's
+        # timer.
         pause = f"{self.name}~{self._pauses}"
         if self._waiting.come_since(pause) is not None:
             return None

@@ -159,6 +159,7 @@ class WaitTracker:
         """Begin the tool's own scope, or that of what finds out about an attempt at it."""
         task = asyncio.current_task()
         assert task is not None
+        # By the attempt: an answer about one attempt says nothing of another.
         path = wait_name("", RECONCILE, "", self._reconciles) + "/" if self._reconciles else ""
         self._main = Scope(path, task)
         self._scopes: dict[asyncio.Task[Any] | None, Scope] = {task: self._main}
@@ -229,6 +230,7 @@ class WaitTracker:
         first = wait_name(scope.path, kind, name, scope.count(kind, name))
         for number in count(1):
             wait = first if number == 1 else f"{first}~{number}"
+            # A wait that the tool gave up has come to nothing: asked for again, it is another.
             if (known := self.come_since(wait)) != WITHDRAWN:
                 yield wait, known
 
@@ -245,6 +247,8 @@ class WaitTracker:
     def scope(self, kind: str) -> Scope:
         """Return the scope of the task that this is called in."""
         self.check()
+        # By the task: whatever the tool calls in between, its own task is the only thing that tells
+        # scopes apart.
         scope = self._scopes.get(asyncio.current_task())
         if scope is None:
             raise InvalidInput(
@@ -286,6 +290,8 @@ class WaitTracker:
                     self._recorded.setdefault(f"{key.rpartition('=')[0]}=", set()).add(key)
         if prefix not in self._recorded:
             return
+        # What was asked for since the last look is taken off: a loop of a thousand steps looks at
+        # each result once.
         left = self._recorded[prefix] = self._recorded[prefix] - self._asked
         if left:
             raise self.stop_for(
@@ -316,6 +322,8 @@ class WaitTracker:
         """Say whether something is recorded in a scope that this run has not come to yet."""
         call = self.call
         known = (*call.memo, *call.begun, *call.spoilt, *call.waits_for)
+        # Also what it waited for when it stopped: until it is there again, it does nothing that is
+        # new.
         return any(key not in self._asked and key.startswith(scope.path) for key in known)
 
     def has_begun(self, name: str) -> bool:
@@ -348,11 +356,13 @@ class WaitTracker:
 
     def stop_at(self, *waits: NewWait) -> Parked:
         """Wait, and return what to raise: the tool is unwound until one of its waits is over."""
+        # Noted before it is unwound: a tool that swallows the exception is found by this.
         self.scope("callback").waits = waits
         return Parked()
 
     def stop_until(self, name: str, milliseconds: int, *others: NewWait) -> Parked:
         """Stop likewise for a time that is counted from when the wait began."""
+        # The first run has set the time. A sleep does not begin anew with each run.
         due_at = self.call.timers.get(name) or self.journal.latest() + max(1, milliseconds)
         return self.stop_at(NewWait(name, due_at=due_at), *others)
 
@@ -365,11 +375,15 @@ class WaitTracker:
     async def withdraw(self, branches: list[Scope]) -> None:
         """End branches that nothing awaits any more. Steps that they are at are recorded first."""
         running = [scope for scope in branches if scope.task and not scope.task.done()]
+        # All of them before any is waited for: a branch must not begin something while another one
+        # ends.
         for scope in running:
             scope.withdraw()
         try:
             for scope in running:
                 if not self.journal.is_stopped:
+                    # A step that has done its work is recorded: cut off here, it would count as
+                    # interrupted.
                     await scope.until_rest()
         finally:
             for scope in running:

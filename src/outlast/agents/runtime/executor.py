@@ -1,6 +1,8 @@
 """Executes one agent's model calls and tool calls in one worker, for the engine.
 
-Asking the model is `ask.py`'s, running tools `run.py`'s.
+Owns which model is asked, and which functions of the users' are asked about a call: it is the
+engine's `Executor`. Refuses to know the log. Asking a model is in `model_call.py`, running a tool
+in `tool_call.py`, running a rule in `rule_run.py`.
 """
 
 import asyncio
@@ -91,11 +93,14 @@ class AgentExecutor:
 
     def _caller(self, lane: Lane) -> ModelCaller:
         """Return what asks the model that a lane asks next: the first, or that of its fallback."""
+        # Looked up in each step, nearly always with this answer.
         if lane.turn is None or not lane.turn.fallback:
             return self._first_caller
         return self._callers[self.policy.model(lane.turn.fallback)]
 
     def providers(self) -> Collection[Provider]:
+        # Nothing waits for a provider then, so there is no line to stand in and no breaker to look
+        # at.
         if self.policy.provider_patience <= 0:
             return ()
         return [caller.provider for caller in self._callers.values()]
@@ -151,6 +156,8 @@ class AgentExecutor:
         """Contact a remote child's server. Whatever keeps it from that, it is tried again."""
         assert child.remote is not None
         name, away = child.remote.agent, ChildContact(request_id=child.request_id)
+        # In the code of now, not of when the child was started: its address and its key may have
+        # been mended.
         remote = self._agent.elsewhere.get(name) or self._environment.remotes.get(name)
         if remote is None:
             log.warning("a remote agent is not known here any more", extra={"remote": name})
@@ -203,6 +210,7 @@ class AgentExecutor:
         if tool is None:
             return True
         try:
+            # The lane stands still meanwhile: the answer is taken, or not, by its own loop.
             async with asyncio.timeout(LONGEST_DECISION):
                 return await may_approve(tool, reply.principal, requesters(lane), self._watch)
         except Exception:  # the user's own function

@@ -51,6 +51,7 @@ def encoded(value: Any) -> str:
     text = msgspec.json.encode(value, enc_hook=_plain).decode()
     if is_deep(text):
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    # A second look only at texts that may hold one: nearly all hold none.
     if "null" in text:  # which is what a number becomes that JSON has no word for
         check_finite(msgspec.to_builtins(value, enc_hook=_plain))
     return text
@@ -59,6 +60,7 @@ def encoded(value: Any) -> str:
 def described(value: Any) -> str:
     """Name the type of a value that has no JSON, and the part of it that is at fault."""
     try:
+        # Only now that it has failed: values that have JSON do not pay for this.
         found = find_fault(value)
     except Exception:  # noqa: BLE001 - of the value's own `__repr__`, say
         found = None
@@ -165,6 +167,8 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
 def fitted(text: str, kind: Any) -> Any:
     """Return JSON text as a value of a type. Raises TypeMismatch if it is none."""
     try:
+        # First by our own rules: pydantic takes what other readers of JSON do not, repeated names
+        # for one.
         parse_json(text)
     except JsonRefused as error:
         raise TypeMismatch(str(error)) from error

@@ -62,6 +62,8 @@ class LoopWatch:
     @contextmanager
     def inside(self, **named: str) -> Iterator[None]:
         """Note what the loop is in; code that this is a part of goes on being noted behind it."""
+        # Code on the loop may call other noted code, but never runs at the same time: a stack of
+        # one.
         before = self._step
         self.enter({**known(), **named})
         try:
@@ -82,6 +84,7 @@ class LoopWatch:
             return
         seconds = self._clock.monotonic() - step.since
         if seconds > LONGEST_STEP:
+            # Once for each step, however long it takes.
             step.is_named = True
             self.blocked += 1
             log.warning(
@@ -110,6 +113,8 @@ class WatchedRun(Awaitable[T]):
         while True:
             self._watch.enter(self._ids)
             try:
+                # Step by step as the event loop would do it: a wrapper around the whole could not
+                # tell working from waiting.
                 waits_for = steps.throw(error) if error else steps.send(sent)
             except StopIteration as end:
                 result: T = end.value

@@ -176,9 +176,12 @@ class ModelCaller:
     async def call_model(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, hear: Hear
     ) -> Answered | ModelFailed:
+        # Messages are rendered once and kept: another model's client has another form for them.
         view.render_for(self.model.name)
         try:
             prompt = await self._prompt(lane, slices)
+        # Not tried again by itself: they would fail in the same way, and a retry of the turn comes
+        # after a mend.
         except Exception as error:  # noqa: BLE001 - the user's own instructions
             sentence = f"the instructions of the agent {self._agent.name} failed: "
             failed = Failure(INSTRUCTIONS_FAILED, sentence + failure_of(error).message)
@@ -189,6 +192,8 @@ class ModelCaller:
                 pause = self._pause(lane, "blocked")
                 return ModelFailed(refused, "blocked", backoff=pause)
             finished = await self._ask(self._request(lane, slices, view, action, prompt), hear)
+            # The breaker is told how old the answer is: hooks and policies may take long, and the
+            # provider fail meanwhile.
             given_at = self._clock.monotonic()
             result = await self._answered(finished, action, lane, slices, prompt, hear)
             if ended_ago := int((self._clock.monotonic() - given_at) * 1000):
@@ -261,6 +266,7 @@ class ModelCaller:
     def _request(
         self, lane: Lane, slices: Slices, view: View, action: CallModel, prompt: RenderedPrompt
     ) -> ModelRequest:
+        # Without anybody who answers, the question is not offered at all.
         tools = self._agent.specs if lane.can_ask else self._specs_unasked
         if prompt.hidden:
             tools = tuple(spec for spec in tools if spec.name not in prompt.hidden)
@@ -311,8 +317,11 @@ class ModelCaller:
                     return said
                 hear(None if isinstance(said, KeepAlive) else delta(said, request))
         finally:
+            # Closed here: left to the garbage collector, the connection would stay open until that
+            # comes by.
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
+        # Providers' streams that end early raise nothing: an answer is whole only if it says so.
         raise AnswerCutOff("the stream ended before the answer did")
 
     def _failed(self, error: Exception, lane: Lane) -> ModelFailed:
@@ -357,11 +366,15 @@ class ModelCaller:
         wanted: list[RequestedCall] = []
         for part in finished.parts:
             if isinstance(part, ToolCall):
+                # By its place, and not by the provider's id: the same answer gives the same names
+                # after a crash.
                 call_id = tool_call_name(action.call_id, len(wanted) + 1)
                 part = replace(part, call_id=call_id, args=storable(part.args))
                 seen = self._wanted(part, lane, prompt.hidden)
                 if action.is_last and not seen.output:
                     seen = replace(seen, refusal=NO_MORE_CALLS)
+                # Not about what is refused anyway: a hook would be asked about arguments that no
+                # tool takes.
                 if self._environment.deciders and not (seen.output or seen.refusal):
                     hear(None)  # the model has spoken: it is not silent while hooks decide
                     seen = await self._decided(seen, part, lane)
@@ -417,6 +430,7 @@ class ModelCaller:
         self, part: ToolCall, lane: Lane, hidden: Mapping[str, str] = NOTHING_HIDDEN
     ) -> RequestedCall:
         """Look at a call that the model asks for, before anything runs."""
+        # Before the arguments are parsed: an approval is for the exact words of the call.
         digest = args_digest(part.tool, part.args)
         seen = RequestedCall(part.call_id, part.tool, digest)
         try:
@@ -424,6 +438,7 @@ class ModelCaller:
                 check_output(part.args, self._agent)
                 return replace(seen, output=True)
             tool = self._agent.tools.get(part.tool)
+            # Old names are for calls that are open in the log. A model is told the name of today.
             if now := self._agent.aliases.get(part.tool):
                 raise Retry(f"there is no tool named {part.tool} any more: it is {now} now")
             if tool is None:
@@ -450,6 +465,7 @@ class ModelCaller:
                 dedupe=dedupe_of(tool, args, lane),
                 formerly=tuple([args_digest(alias, part.args) for alias in tool.aliases]),
             )
+        # A refusal, which the model can correct: the rest of its answer stands.
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
 

@@ -115,6 +115,7 @@ class RuleRunner:
         turn = self._turn(lane, slices, view, now, None)
         said: list[FeedbackSaid] = []
         for provider in self._rules.feedback:
+            # Decided by the log, so that after a crash the same ones are asked.
             if provider.name not in action.due:
                 continue
             try:

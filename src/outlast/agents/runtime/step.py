@@ -214,6 +214,7 @@ class Step:
         attempt = self._call.tried.get(self._key, 0)
         if not attempt and self._key not in self._call.begun:
             self._waiting.check_fits(self._scope, self._known_as, self._title)
+        # A start without a result: an earlier run was cut off in the middle of it.
         if begun := self._call.begun.get(self._key):
             attempt = begun
             if (settled := await self._after_cut(begun)) is not None:
@@ -226,6 +227,8 @@ class Step:
     async def _do(self, attempt: int) -> Any:
         is_transaction = self._rules.transactional
         while True:
+            # Its start need not be in the log: cut off, it is simply done again. That saves a
+            # commit for each step.
             if self._rules.repeats and attempt == 1:
                 await self._journal.record_noted()
             else:
@@ -233,11 +236,14 @@ class Step:
                     ToolStepStarted(call_id=self._ctx.call_id, name=self._key, attempt=attempt)
                 )
             try:
+                # A branch that has lost is let finish a step that it is at.
                 with self._waiting.busy():
                     text = await (self._transact() if is_transaction else self._happen())
                     return self._read(text)
             except NOT_THE_TOOLS:
                 raise
+            # A step that took too long may have happened all the same: the same question as after a
+            # crash.
             except StepTimedOut:
                 if not self._rules.repeats:
                     if (settled := await self._after_cut(attempt, "took too long")) is not None:
@@ -252,6 +258,7 @@ class Step:
                 if is_lost and self._ctx._step_remedy is None:
                     raise  # then nobody knows what the tool has come to: it has done this
                 failure = failure_of(error)
+                # `Retry` is a word to the model, which has to change something first.
                 if attempt >= self._rules.max_attempts or isinstance(error, Retry):
                     raise await self._failed(attempt, failure) from error
             if attempt >= self._rules.max_attempts:
@@ -270,6 +277,7 @@ class Step:
                 value = self._function(*given, *self._args)
                 return await value if inspect.isawaitable(value) else value
         except TimeoutError:
+            # Another TimeoutError is the function's own, such as that of a request it has made.
             if limit.expired():
                 raise StepTimedOut from None
             raise
@@ -284,6 +292,7 @@ class Step:
 
     async def _transact(self) -> str:
         """Do it in a transaction with the record of its result, again where that was undone."""
+        # Not counted as attempts: the step was undone by no fault of its own, and left nothing.
         for undone in count():
             try:
                 return await self._transact_once()
@@ -373,6 +382,7 @@ class Step:
 
     def _asked(self, attempt: int, error: Failure) -> dict[str, str]:
         """Return what people say of it; the call parks until they have."""
+        # By the attempt: should the next one be cut off as well, that is another question.
         wait = wait_name(f"{self._key}/", "ask", "=interrupted", attempt)
         known = self._waiting.come_since(wait)
         if known is not None:

@@ -40,6 +40,7 @@ class Subagent:
         wait, known = self._waiting.next("agent", self._name_of(content, name))
         if known is not None:
             return self._come_to(known)
+        # The child is there, from an earlier run: started again, it would do its work twice.
         if self._waiting.has_begun(wait):
             raise self._waiting.stop_at(NewWait(wait))
         raise self._waiting.stop_at(self._new(wait, content))
@@ -68,6 +69,7 @@ class Subagent:
     def _new(self, wait: str, content: Content) -> NewWait:
         agent = self._agent
         check_depth(agent.name, self._waiting.lane.depth, self._max_depth)
+        # The other server names its own sessions.
         child_id = "" if agent.url else self._waiting.journal.new_id("ses")
         child = NewChild(
             child_id, agent.name, content, agent.outbox, url=agent.url, queue=agent.queue

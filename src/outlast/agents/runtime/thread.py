@@ -68,12 +68,14 @@ class ToolThreads:
 
     def _seat(self, at_once: ThreadSlot | None = None) -> None:
         while self._free and self._waiting:
+            # One tenant with a thousand slow calls takes the threads of no other.
             tenant = min(self._waiting, key=self._turn_of)
             place = self._waiting[tenant].popleft()
             self._forget_if_empty(tenant)
             self._free -= 1
             self._taken[tenant] += 1
             place.is_taken = True
+            # Its caller sees that it is taken, and is not told of it besides.
             if place is not at_once:
                 place.tell()
 
@@ -107,6 +109,7 @@ class ThreadSlot:
         """Begin a function in a thread of its own, with the caller's context variables."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        # Log lines of a sync tool name their session as those of an async one do.
         context = contextvars.copy_context()
 
         def deliver(settle: Callable[[], None]) -> None:
@@ -118,6 +121,7 @@ class ThreadSlot:
 
         def work() -> None:
             settle = attempt(partial(context.run, function), future)
+            # An abandoned thread may outlive the loop that has begun it.
             if not loop.is_closed():
                 loop.call_soon_threadsafe(deliver, settle)
 

@@ -58,6 +58,7 @@ def backoff(clock: Clock, failed: int) -> int:
 def read(tool: Tool, call: OpenCall, lane: Lane) -> tuple[dict[str, Any], str]:
     """Return a call's arguments and its own key, or raise what stands against running it."""
     args = tool.arguments.parse(call.args)
+    # For what it raises: a limit's or a mutex's own function may refuse these arguments.
     tool.bounds(args, lane.tenant)
     if tool.idempotency_key is None:
         return args, ""
@@ -139,9 +140,12 @@ class ToolRunner:
             ctx.session._state.changes.append(note)
         try:
             return await self._run(tool, ctx, args, start, journal)
+        # Before everything that a tool may raise: it has only stopped.
         except Parked:
             return stopped(ctx)
         except asyncio.CancelledError:
+            # What is left of a tool that was unwound is cancelled where it uses the context again:
+            # it has stopped at its wait all the same.
             if journal.is_stopped or not ctx._waiting.is_parked:
                 raise
             return stopped(ctx)
@@ -151,10 +155,12 @@ class ToolRunner:
             if group.subgroup(NOT_THE_TOOLS):
                 raise
             return self._raised(call, reason_of(group))
+        # The function has run to its end: called a failure, the model would make the call again.
         except (NotEncodable, ResultMismatch) as error:
             return unkept(call, error)
         except NOT_THE_TOOLS:
             raise
+        # SystemExit too: a tool that calls `sys.exit` ends its call, and not the worker.
         except BaseException as error:  # noqa: BLE001 - a tool's own, which the model sees
             return self._raised(call, error)
 
@@ -190,6 +196,8 @@ class ToolRunner:
                 ctx._transaction = transaction = LazyTransaction(journal, stack)
                 value = await self._call(tool, ctx, args, journal)
                 end = ended(tool, ctx, value, self._agent.milestones, self._watch)
+                # Only where it has used it, and has come to an end: a tool that waits or fails
+                # undoes its statements.
                 if transaction.opened and isinstance(end, Returned):
                     await journal.conclude(transaction.opened, end)
                     return None
@@ -220,6 +228,8 @@ class ToolRunner:
     async def _call_in_thread(self, function: Callable[[], Any], journal: CallJournal) -> Any:
         running = in_thread(journal, function)
         try:
+            # A cancellation must not be taken for the thread's end: that goes on, whatever becomes
+            # of this task.
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             # A thread cannot be stopped, but one that heeds ctx.cancelled may end in time.
@@ -243,6 +253,7 @@ class ToolRunner:
                 found = await found
             if found is NotDone or isinstance(found, NotDone):
                 return None
+            # What it finds is the call's result, checked as if the tool had returned it.
             return returned(tool, found, ctx, self._agent.milestones, self._watch)
         except NOT_THE_TOOLS:
             raise
@@ -322,6 +333,7 @@ def returned(
         with noted(watch, reducer=type(value).__name__):
             dispatch(tool, value, ctx)
     leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._state.changes))
+    # What was dispatched to the session's state may be a milestone, too.
     seen = (value, *ctx.session._state.dispatched)
     milestone = possible_milestone(milestones, seen, ctx.session)
     return Returned(ctx.call_id, text, message, leftovers, milestone=milestone)

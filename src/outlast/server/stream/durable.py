@@ -49,6 +49,7 @@ async def durable_response(
     log = backend.app.store.log
     if request.method == "HEAD":
         return about(info, await confirm(log, info.session_id, Cursor(info.end)))
+    # Before the first byte, while the status can still say that the history is gone.
     after = await confirm(log, info.session_id, asked.after(info.end))
     seen = visibility(principal, asked.internals)
     if asked.live and backend.feeds.is_closed:
@@ -169,7 +170,9 @@ async def poll(
             raise come_again() from None
         closed = reader.is_at_the_end
         headers = marks(reader.cursor, up_to_date=reader.is_up_to_date, closed=closed)
+    # The poll may have waited for long: the caller's key may have been revoked meanwhile.
     await backend.check_still_valid(request)
+    # Another number each time, or a cache would answer the next poll with this one.
     headers[p.CURSOR] = str(p.next_cursor(backend.app.clock, asked.cursor))
     if batch is None or not batch.lines:
         headers |= {p.UP_TO_DATE: "true", "Cache-Control": "no-store"}

@@ -57,6 +57,7 @@ class EventBatch(Struct, frozen=True, gc=False):
 def line_of(event: Event) -> EncodedEvent:
     redacted = b""
     if event.type == SIGN_IN:
+        # Both texts once for all readers, however many there are.
         redacted = encode_event(replace(event, data={**event.data, "url": ""}))
     cursor, is_internal = cursor_of(event.cursor), event.type in INTERNAL
     return EncodedEvent(cursor, is_internal, encode_event(event), redacted)
@@ -73,6 +74,8 @@ def pieces_of(parts: Iterable[bytes]) -> list[bytes]:
     pieces: list[bytes] = []
     small: list[bytes] = []
     for part in parts:
+        # Copying small parts together costs less than sending each by itself; large ones are never
+        # copied.
         if len(part) < LARGE:
             small.append(part)
             continue

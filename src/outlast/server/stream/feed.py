@@ -75,6 +75,8 @@ class SessionFeed:
 
     def rests(self, since: int) -> bool:
         """Say whether the session rests, by a look that began after look number `since`."""
+        # The last look may be older than what this reader was given: it says nothing of the
+        # present.
         if self._looked <= since:
             self.look_soon()
             return False
@@ -121,6 +123,7 @@ class SessionFeed:
         """Read on where something was written; where that may be all, learn how things stand."""
         if self._is_outdated:
             raise HistoryGone(f"the log of {self.session_id} is another one now")
+        # Taken before the look: a hint that comes during it asks for another.
         has_more, is_due = self._has_more, self._is_due
         self._has_more = self._is_due = False
         self._heard.clear()
@@ -136,6 +139,8 @@ class SessionFeed:
         """Bring the window up to the log's end, and know how the session is at that place."""
         self.looks_begun += 1
         look = self.looks_begun
+        # The row is asked after the log was read, so that "at rest" is said of all that the window
+        # has.
         while (info := await self._info()).end > self.window.end:
             await self._read_on()
         if info.end < self.window.end:
@@ -169,11 +174,14 @@ class SessionFeed:
 
     def _hear(self, session_id: str, arrived: bool) -> None:
         """Note a hint. While a lane has its owner, all that changes is in the log."""
+        # A hint without a session is of anything: the row says whether there is more.
         self._has_more = self._has_more or bool(session_id)
         self._is_due = self._is_due or arrived or not session_id
         self._heard.set()
 
     def _tell(self) -> None:
+        # A new one each time: those who waited for the old one are all woken, and none misses the
+        # next.
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -210,6 +218,8 @@ class SessionFeeds:
         finally:
             feed.readers -= 1
             if not feed.readers:
+                # A long poll is a reader for a moment: without this each would read the log's end
+                # anew.
                 asyncio.get_running_loop().call_later(LINGER, self._drop_if_idle, feed)
 
     def _begin(self, info: SessionInfo) -> SessionFeed:
@@ -231,6 +241,7 @@ class SessionFeeds:
     def _forget(self, feed: SessionFeed) -> None:
         feed.cut()
         self._tasks.pop(feed, None)
+        # Another feed of the session may have begun since.
         if self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
 

@@ -67,6 +67,8 @@ class FeedReader:
         """
         until = self._feed.clock.monotonic() + timeout
         while not self._feed.is_gone:
+            # Also with events left to give: the reader comes again at its cursor, and gets them
+            # there.
             if self._feed.is_cut:
                 raise StreamCut
             before = self.cursor
@@ -79,8 +81,10 @@ class FeedReader:
                 raise StreamCut from None  # a reader that comes again is told
             if batch.lines:
                 return batch
+            # Only after all was given: an end that comes first would hide the last events.
             if self.is_up_to_date and self._has_ended():
                 return None
+            # Where it has moved on past what is hidden, more may be there already.
             if self.cursor == before and not await self._change(until):
                 return batch
         return None
@@ -93,6 +97,7 @@ class FeedReader:
         else:
             self._pages = None
             batch = self._feed.window.after(self.cursor)
+        # "At rest" has to be said by a look that is younger than the last event that was given.
         if batch.cursor.offset > self.cursor.offset:
             self._look = self._feed.looks_begun
         self.cursor = batch.cursor
@@ -118,6 +123,7 @@ async def follow(
     clock = backend.app.clock
     due = clock.monotonic() + backend.heartbeat
     while (batch := await reader.next(due - clock.monotonic())) is not None:
+        # By the clock, and not by silence: a stream that never rests is checked as often.
         is_due = clock.monotonic() >= due
         if is_due:
             if not await backend.still_valid(request):

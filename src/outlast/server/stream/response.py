@@ -49,6 +49,8 @@ class StreamResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The server is stopping and waits no longer, so this stream is cut.
         with suppress(asyncio.CancelledError):
+            # Before the first byte: a caller with too many streams gets an error, and no stream
+            # that is cut.
             async with self._hold:
                 await unless_gone(receive, self._send(send))
 
@@ -61,6 +63,7 @@ class StreamResponse(StreamingResponse):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         except (StreamCut, ReaderStalled):
             return  # caught here: further out, the traceback would keep what was being sent
+        # Only at a real end. A cut stream lacks it, so its reader knows that there is more.
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -93,6 +96,8 @@ class LaterResponse(Response):
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
     """Do some work and return what it came to, or give it up when the client leaves."""
+    # A client that has left says so on `receive` alone: sending to it does not fail for a long
+    # time.
     working, leaving = asyncio.create_task(work), asyncio.create_task(gone(receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)

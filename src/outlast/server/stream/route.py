@@ -44,6 +44,7 @@ async def log_response(
     backend: ServerBackend, request: Request, info: SessionInfo, wanted: StreamQuery
 ) -> StreamResponse:
     """Answer with the log; a page says in a header where it ends."""
+    # A page is answered also while the server is about to stop: it ends by itself.
     is_page = wanted.follow == "false"
     if not is_page and backend.feeds.is_closed:
         raise come_again()
@@ -169,8 +170,11 @@ async def read_stream(
     may_see(backend, request, internals)
     info = await backend.owned_session(caller, session_id)
     is_sse = SSE.media_type in request.headers.get("accept", "")
+    # A browser sends the address that it has, with the first cursor in it: what it brings back is
+    # newer.
     returns = is_sse and bool(last_event_id)
     given = returning_cursor(last_event_id) if returns else cursor_of(after)
+    # Before the response begins: later there is no status left to say it with.
     start = await confirm(backend.app.store.log, session_id, given)
     if returns and start.offset == info.end and is_closed(info):
         return Response(status_code=204)  # this is what keeps a browser from coming again

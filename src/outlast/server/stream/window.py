@@ -58,6 +58,8 @@ class EventWindow:
         Raises HistoryGone if the window is of another log than the cursor.
         """
         place = max(0, cursor.offset - self.start)
+        # The reader's own word of where it stands: after a failover the same offset may be another
+        # event.
         if 0 < place <= len(self._lines) and cursor.checksum:
             here = self._lines[place - 1].cursor
             if here != cursor:
@@ -111,9 +113,12 @@ class LogPages:
     async def next(self) -> EventBatch:
         """Return what follows; nothing at the present end."""
         if not self._lines:
+            # Held while a page is read, and not while it is sent: a slow reader keeps nobody
+            # waiting.
             async with self._turns:
                 self._lines = [line_of(event) for event in await self._log.next_page()]
             size = sum(len(line.data) for line in self._lines)
+            # Down faster than up: one page of large records is already too much.
             limit = self._log.limit * 2 if size < BATCH else self._log.limit // 4
             self._log.limit = max(1, min(limit, self._most))
         batch = first_of(self._lines, self.cursor)

@@ -242,11 +242,9 @@ async def connect_to(
     conninfo: str, label: str, guard: ServerGuard
 ) -> tuple[psycopg.AsyncConnection[Any], ServerIdentity]:
     try:
+        # Nothing prepared: behind a pooler the next statement may reach another session.
         connection = await psycopg.AsyncConnection.connect(
-            # Nothing prepared: behind a pooler the next statement may reach another session.
-            conninfo,
-            autocommit=True,
-            prepare_threshold=None,
+            conninfo, autocommit=True, prepare_threshold=None
         )
         try:
             with answered_within(SILENCE, connection):
