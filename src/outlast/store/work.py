@@ -206,8 +206,9 @@ class WorkStore(Protocol):
     async def retire(self, deployment: str, to: str) -> int | None:
         """Pin to another deployment all that is pinned to one, which is current no longer.
 
-        Where it was current, the other one is. Returns how many lanes were moved; None if one of
-        them is not known, and then nothing has changed.
+        Where it was current, the other one is. Until it is promoted again, what its workers would
+        pin to it is pinned to the other one, too, if that serves the agent. Returns how many lanes
+        were moved; None if one of them is not known, and then nothing has changed.
         """
         ...
 

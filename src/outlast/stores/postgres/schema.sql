@@ -495,14 +495,15 @@ CREATE TABLE outlast.workers (
 ) WITH (fillfactor = 50);
 
 -- The named versions of users' code. `current_since` orders them: the current one of an agent is the
--- last one that serves it.
+-- last one that serves it. What would be pinned to one that is retired is pinned to the other one.
 CREATE TABLE outlast.deployments (
     name text COLLATE "C" NOT NULL PRIMARY KEY,
     agents jsonb NOT NULL,
     began_at bigint NOT NULL,
     current_since bigint NOT NULL,
     -- Of what models and callers see, by what they are of; nothing here reads them.
-    digests jsonb NOT NULL DEFAULT '{}'
+    digests jsonb NOT NULL DEFAULT '{}',
+    retired_to text COLLATE "C" NOT NULL DEFAULT ''
 );
 
 -- The lanes that are pinned to a deployment, `*` being every one, and since when. One that `stays`

@@ -294,14 +294,16 @@ CREATE TABLE outlast_workers (
 ) STRICT;
 
 -- The named versions of users' code. `current_since` orders them: the current one of an agent is the
--- last one that serves it, `agents` being a JSON list.
+-- last one that serves it, `agents` being a JSON list. What would be pinned to one that is retired is
+-- pinned to the other one.
 CREATE TABLE outlast_deployments (
     name TEXT NOT NULL PRIMARY KEY,
     agents TEXT NOT NULL,
     began_at INTEGER NOT NULL,
     current_since INTEGER NOT NULL,
     -- Of what models and callers see, by what they are of, as JSON; nothing here reads them.
-    digests TEXT NOT NULL DEFAULT '{}'
+    digests TEXT NOT NULL DEFAULT '{}',
+    retired_to TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 -- The lanes that are pinned to a deployment, `*` being every one, and since when. One that `stays`

@@ -199,7 +199,7 @@ class LaneWork:
             if not {deployment, to} <= {*names}:
                 return None
             was_current = {n for _, n, _ in db.all("current_deployments", {})}
-            db.run("demote", {"name": deployment})
+            db.run("demote", {"name": deployment, "to": to})
             if deployment in was_current:
                 make_current(db, to)
             db.tell("", arrived=True)

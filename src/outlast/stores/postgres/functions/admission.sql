@@ -168,7 +168,7 @@ BEGIN
            size = n.size + excluded.size;
     IF wanted ? 'deployment' THEN
         INSERT INTO outlast.pins (tenant, sid, lane, deployment, at)
-        VALUES (w.tenant, s.sid, w.lane, wanted->>'deployment', now);
+        VALUES (w.tenant, s.sid, w.lane, outlast.heir_of(wanted->>'deployment', s.agent), now);
     ELSIF l.queued IS NULL AND w.new IS NOT TRUE THEN
         -- A new lane of a session that stays with a deployment stays with it too.
         INSERT INTO outlast.pins (tenant, sid, lane, deployment, stays, at)

@@ -363,7 +363,8 @@ END
 $$;
 
 -- Pin to another deployment all that is pinned to one, which is current no longer; where it was, the
--- other one is. Returns how many lanes were moved; NULL if one of them is not known.
+-- other one is. Returns how many lanes were moved; NULL if one of them is not known. The lock has
+-- commits that pin to the old one be over before, or read later that it is retired.
 CREATE OR REPLACE FUNCTION outlast.retire(old text, heir text) RETURNS bigint
     LANGUAGE plpgsql
 AS $$
@@ -374,11 +375,15 @@ BEGIN
     IF (SELECT count(*) FROM outlast.deployments WHERE name IN (old, heir)) < 2 THEN
         RETURN NULL;
     END IF;
+    LOCK TABLE outlast.pins IN SHARE ROW EXCLUSIVE MODE;
     was_current := old IN (SELECT DISTINCT ON (a.name) d.name
                              FROM outlast.deployments AS d
                             CROSS JOIN LATERAL jsonb_array_elements_text(d.agents) AS a (name)
                             ORDER BY a.name, d.current_since DESC, d.name DESC);
-    UPDATE outlast.deployments SET current_since = 0 WHERE name = old;
+    UPDATE outlast.deployments
+       SET current_since = CASE name WHEN old THEN 0 ELSE current_since END,
+           retired_to = CASE name WHEN heir THEN '' ELSE heir END
+     WHERE name IN (old, heir) OR retired_to = old;
     IF was_current THEN
         UPDATE outlast.deployments
            SET current_since = greatest(outlast.now_ms(),

@@ -394,15 +394,29 @@ BEGIN
 END
 $$;
 
+-- Where lanes of an agent are pinned that would be pinned to a deployment: elsewhere if that was
+-- retired to one that serves the agent.
+CREATE OR REPLACE FUNCTION outlast.heir_of(deployment text, agent text) RETURNS text
+    LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce((SELECT heir.name
+                       FROM outlast.deployments AS d
+                       JOIN outlast.deployments AS heir ON heir.name = d.retired_to
+                      WHERE d.name = heir_of.deployment AND heir.agents ? heir_of.agent),
+                    heir_of.deployment)
+$$;
+
 -- Pin lanes to deployments; an empty name pins to none.
 CREATE OR REPLACE FUNCTION outlast.pin(written jsonb, now bigint) RETURNS void
     LANGUAGE plpgsql
 AS $$
 BEGIN
     INSERT INTO outlast.pins AS p (tenant, sid, lane, deployment, stays, at)
-    SELECT w.tenant, w.sid, w.lane, c.deployment, c.stays, now
+    SELECT w.tenant, w.sid, w.lane, outlast.heir_of(c.deployment, l.agent), c.stays, now
       FROM jsonb_to_recordset(written) AS w (tenant text, sid bigint, lane text, pin jsonb)
      CROSS JOIN LATERAL jsonb_to_record(w.pin) AS c (deployment text, stays boolean)
+      JOIN outlast.lanes AS l
+        ON l.tenant = w.tenant AND l.sid = w.sid AND l.lane = w.lane
      WHERE c.deployment <> ''
         ON CONFLICT (tenant, sid, lane) DO UPDATE
        SET deployment = excluded.deployment, stays = excluded.stays, at = excluded.at;

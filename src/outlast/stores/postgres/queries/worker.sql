@@ -66,7 +66,8 @@ VALUES (:deployment, :agents, outlast.now_ms(),
 -- name: promote
 UPDATE outlast.deployments
    SET current_since = greatest(outlast.now_ms(),
-                                (SELECT max(current_since) + 1 FROM outlast.deployments))
+                                (SELECT max(current_since) + 1 FROM outlast.deployments)),
+       retired_to = ''
  WHERE name = :name
 RETURNING 1;
 

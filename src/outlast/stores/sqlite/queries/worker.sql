@@ -26,12 +26,16 @@ VALUES (:deployment, :agents, :now,
 
 -- name: promote
 UPDATE outlast_deployments
-   SET current_since = max(:now, (SELECT max(current_since) + 1 FROM outlast_deployments))
+   SET current_since = max(:now, (SELECT max(current_since) + 1 FROM outlast_deployments)),
+       retired_to = ''
  WHERE name = :name
 RETURNING 1;
 
 -- name: demote
-UPDATE outlast_deployments SET current_since = 0 WHERE name = :name;
+UPDATE outlast_deployments
+   SET current_since = iif(name = :name, 0, current_since),
+       retired_to = iif(name = :to, '', :to)
+ WHERE name IN (:name, :to) OR retired_to = :name;
 
 -- name: deployments
 SELECT d.name, d.agents, d.began_at,
@@ -64,8 +68,17 @@ SELECT DISTINCT w.deployment || ' ' || agent.value
 UPDATE outlast_pins SET deployment = :to WHERE deployment = :name;
 
 -- name: pin
+-- A worker of a deployment that was retired meanwhile pins to the one that it was retired to.
 INSERT INTO outlast_pins (lid, deployment, stays, at)
-VALUES (:lid, :deployment, :stays, :now)
+VALUES (:lid,
+        coalesce((SELECT heir.name
+                    FROM outlast_deployments AS d
+                    JOIN outlast_deployments AS heir ON heir.name = d.retired_to
+                    JOIN outlast_lanes AS l ON l.lid = :lid
+                   WHERE d.name = :deployment
+                     AND l.agent IN (SELECT value FROM json_each(heir.agents))),
+                 :deployment),
+        :stays, :now)
     ON CONFLICT (lid) DO UPDATE
    SET deployment = excluded.deployment, stays = excluded.stays, at = excluded.at;
 
