@@ -132,7 +132,7 @@ def test_the_command_line_shows_sets_and_removes_budgets(tmp_path: Path) -> None
 def test_sync_code_sets_budgets(tmp_path: Path) -> None:
     teller = Agent("teller", ScriptedModel([say("hi")]))
     with opened(Outlast([teller], store=f"sqlite:///{tmp_path}/outlast.db")) as app:
-        status = app.budgets.set(Budget(usd=1))
+        status = app.budgets.set(Budget(usd=1, unpriced="allow"))
         assert status
         assert status.budget.usd == Decimal(1)
         assert app.budgets.list() == (status,)

@@ -156,6 +156,8 @@ def test_a_worker_tells_as_json_what_becomes_of_it(yard: Yard) -> None:
         "lanes": [],
         "concurrency": 200,
         "unfinished": {},
+        "deployment": "",
+        "unserved": "",
     }
     assert draining == {"worker": "w1", "state": "draining", "held": 0}
     assert stopped == {"worker": "w1", "state": "stopped"}

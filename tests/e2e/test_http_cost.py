@@ -12,7 +12,17 @@ from hostile_scene import hostile
 from http_scene import on_a_socket, scene
 
 from outlast.server import ServerSettings
-from outlast.server.model import bulk, delivery, fleet, message, request, state
+from outlast.server.model import (
+    budget,
+    bulk,
+    delivery,
+    fleet,
+    message,
+    queue,
+    request,
+    run,
+    state,
+)
 from outlast.server.model.shape import In
 
 MEBIBYTE = 1024 * 1024
@@ -131,7 +141,8 @@ UNBOUNDED = {"text", "message", "data", "args"}
 
 def test_every_text_and_list_that_is_sent_has_a_length() -> None:
     assert {each.__module__ for each in inputs(In)} == {
-        module.__name__ for module in (bulk, delivery, fleet, message, request, state)
+        module.__name__
+        for module in (budget, bulk, delivery, fleet, message, queue, request, run, state)
     }
     for kind in inputs(In):
         for name, field in kind.model_json_schema()["properties"].items():

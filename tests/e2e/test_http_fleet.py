@@ -50,7 +50,7 @@ async def test_lanes_and_workers_are_listed() -> None:
         assert len(every) == 3
         assert [*page["lanes"], *rest["lanes"]] == every
         assert [lane["status"] for lane in waiting] == ["waiting"]
-        assert worker["agents"] == ["teller"]
+        assert worker["agents"] == ["teller", "hold"]
         assert await caller.refused("GET", "/lanes?cursor=!!!", 400) == "INVALID_CURSOR"
 
 
@@ -82,6 +82,7 @@ async def test_providers_that_do_not_answer_are_listed_counted_and_tried_at_once
             "blocked": True,
             "next_try_at": "2096-10-02T07:06:40.000Z",
             "waiting": 0,
+            "deployment": "",
         }
         metrics = (await caller.get("/metrics")).text
         labels = '{agent="teller",model="openai:gpt-5.2",state="open"}'

@@ -62,6 +62,7 @@ def requests(document: Json, session: str) -> Iterator[tuple[str, str, Any]]:
     """Give a request for every operation that needs the store."""
     names = {
         "session_id": session,
+        "run_id": "run_x",
         "request_id": "req_x",
         "token": "t",
         "name": "teller",
@@ -76,7 +77,10 @@ def requests(document: Json, session: str) -> Iterator[tuple[str, str, Any]]:
             shown = document["components"]["schemas"][refs[0]]["examples"][0] if refs else None
             body = {**shown, "agent": "teller"} if shown and "agent" in shown else shown
             if path not in ELSEWHERE:
-                yield method, path.format(**names), body
+                if path.startswith("/v1/workflows/"):
+                    yield method, path.format(name="hold"), {"input": "hello"}
+                else:
+                    yield method, path.format(**names), body
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ ONLY_POSTGRES = {
     "sessions": {"last_offset", "last_at"},  # SQLite asks the session's last row of the log
     "lanes": {"commit_offset", "commit_at"},
     "limits": {"most"},  # SQLite asks the permits, as no other transaction writes meanwhile
+    "budgets": {"limits"},  # of `terms`, in the form of the amounts that a function compares
     # Where a worker is seen to live: SQLite's lock file lies beside the database.
     "workers": {"sign", "lock_name", "lock_device", "lock_inode", "liveness_address"},
     "server": {"one", "started_at", "open_since", "epoch", "file_node"},

@@ -418,6 +418,13 @@ class LosesUsage(BrokenStore):
         return await self.inner.log.commit([replace(commit, used=()) for commit in commits])
 
 
+class LosesSpending(BrokenStore):
+    """Counts nothing of what commits reserve and spend of budgets."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([replace(commit, budgets=()) for commit in commits])
+
+
 class OverwritesState(BrokenStore):
     """Has each value that is appended to a slice take the place of all others."""
 

@@ -118,6 +118,7 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.KeepsPermits, "outages ", 1),
     (broken.ForgetsRules, "rules ", 0),
     (broken.LosesUsage, "usage ", 0),
+    (broken.LosesSpending, "budgets ", 0),
     (broken.OverwritesState, "state ", 0),
     (broken.ForgetsTags, "tags ", 0),
     (broken.HidesWhatChildrenUsed, "usage ", 0),

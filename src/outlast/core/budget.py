@@ -40,7 +40,7 @@ from outlast.core.amount import (
     least_of,
     raised,
 )
-from outlast.core.lane import BUDGET, RUNNING, Lane
+from outlast.core.lane import BUDGET, RUNNING, Lane, ModelCall
 from outlast.core.policy import Policy
 from outlast.core.record import NO_USAGE, AnyRecord, Failure, UsageSum
 from outlast.core.result import CallPrice
@@ -546,10 +546,17 @@ def cut_off(
     )
 
 
+def call_under_way(lane: Lane) -> ModelCall | None:
+    """Return the model call that has neither an answer nor an error yet, if there is one."""
+    turn = lane.turn
+    if turn is None or turn.model is None or turn.model.status != RUNNING or turn.failure:
+        return None  # that of a step that has failed stays in its turn
+    return turn.model
+
+
 def calls_cut_off(lane: Lane, price: Callable[[int, int], CallPrice | None]) -> Iterator[AnyRecord]:
     """Settle the model calls that an owner had under way when it gave the lane up, or was gone."""
-    model = lane.turn.model if lane.turn else None
-    if model and model.status == RUNNING:
+    if model := call_under_way(lane):
         yield (used := cut_off(lane, model.call_id, model.heard, price))
         yield from settled(lane, model.call_id, used_by(used))
     yield from summary_cut_off(lane, price)

@@ -6,6 +6,9 @@ refuses where another session was quicker. A lane without any budget is not held
 ones exist is looked up once a second for all of a worker's lanes (`BudgetDirectory`).
 """
 
+import asyncio
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from outlast.clock import Clock
@@ -42,23 +45,39 @@ from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.store import Store
 
+UNKNOWN = -1
+"""In the place of a revision: there may be budgets, so every call asks for its own."""
+
 
 class BudgetDirectory:
     """Knows whether budgets beside those of turns and sessions were set: a service of a worker.
 
     `newest` grows with every change. A budget holds for the calls that begin a second after it was
-    set at the latest; no step asks the store for that.
+    set at the latest; no step asks the store for that. Nor does a worker without lanes: what it
+    knew is too old when it is given one, which then looks before it does anything.
     """
 
     interval = 1.0
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_idle: Callable[[], bool]) -> None:
         self._store = store
-        self.newest = 0
+        self._is_idle = is_idle
+        self._learning = asyncio.Lock()
+        self.newest = UNKNOWN
 
     async def run_once(self) -> int:
-        before, self.newest = self.newest, await self._store.budget.newest_budget()
+        before = self.newest
+        if self._is_idle():
+            self.newest = UNKNOWN
+        else:
+            self.newest = await self._store.budget.newest_budget()
         return int(self.newest != before)
+
+    async def learn(self) -> None:
+        """Look once for all lanes that a worker is given after it had none."""
+        async with self._learning:
+            if self.newest == UNKNOWN:
+                self.newest = await self._store.budget.newest_budget()
 
 
 class BudgetGate:

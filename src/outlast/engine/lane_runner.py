@@ -43,11 +43,11 @@ from outlast.core.action import (
     TakeReply,
 )
 from outlast.core.amount import BudgetHold, BudgetTerms
-from outlast.core.budget import calls_cut_off, cut_off, summary_cut_off
+from outlast.core.budget import call_under_way, calls_cut_off, cut_off, summary_cut_off
 from outlast.core.compaction import TURN_UNKNOWN, pinned_calls, refused, rewound
 from outlast.core.decide import decide
 from outlast.core.instant import seconds
-from outlast.core.lane import RUNNING, UNSTORABLE, Lane, OpenCall, OpenRequest
+from outlast.core.lane import UNSTORABLE, Lane, OpenCall, OpenRequest
 from outlast.core.message import storable
 from outlast.core.outcome import is_tried_soon, opening, outcome
 from outlast.core.record import (
@@ -665,8 +665,7 @@ class LaneRunner:
     def _stopped_call(self) -> UsageRecorded | None:
         """Estimate what a model call has used that was stopped."""
         lane = self.lane.folds.state
-        model = lane.turn.model if lane.turn else None
-        if model is None or model.status != RUNNING:
+        if (model := call_under_way(lane)) is None:
             return None
         return cut_off(lane, model.call_id, model.heard, self._price)
 

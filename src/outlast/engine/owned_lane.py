@@ -496,7 +496,7 @@ class OwnedLane:
             snapshot=snapshot,
             slices=slices,
             effects=tuple(draft.effects),
-            frees=tuple(draft.frees),
+            frees=tuple(sorted(set(draft.frees))) if draft.frees else (),
             sends=tuple(draft.sends),
             deaths=self._deaths_after(records) if self.deaths else None,
             used=usage_of(records),

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from outlast.clock import Clock
 from outlast.core.instant import date_of, seconds
 from outlast.engine.backlog import read_unfinished, sentence, unserved_sentence
-from outlast.engine.budget_gate import BudgetDirectory
+from outlast.engine.budget_gate import UNKNOWN, BudgetDirectory
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import HistoryChanged, LaneLost, insist
@@ -118,7 +118,7 @@ class Worker:
         self._lane_cache = LaneCache(settings.lane_cache)
         self._pins = PinRule(settings.deployment, settings.pin)
         self._breakers = ProviderBreakers(store, clock)
-        self.budgets = BudgetDirectory(store)
+        self.budgets = BudgetDirectory(store, lambda: not self._tasks)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
@@ -186,7 +186,6 @@ class Worker:
             self.unserved = unserved
             log.warning("%s", unserved, extra={"worker": self.name, "agents": [*found.unserved]})
         await self._breakers.look_around(self._executors)
-        await insist(self._clock, self.budgets.run_once)
         if self.resumes:
             facts = {"worker": self.name, "unfinished": dict(found.sessions)}
             log.info("the worker %s", self.resumes, extra=facts)
@@ -413,6 +412,8 @@ class Worker:
             fence=claim.fence,
         )
         try:
+            if self.budgets.newest == UNKNOWN:
+                await self.budgets.learn()
             lane = await self._open(claim)
             runner = LaneRunner(
                 lane,

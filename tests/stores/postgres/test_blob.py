@@ -166,12 +166,12 @@ async def test_the_database_sends_no_more_of_a_log_than_goes_on_a_page(postgres_
         for number in range(25):
             parts = [delta(chance.randbytes(30_000).hex()) for _ in range(15)]
             await write(store, commit(claim, *parts, number=number))
-        whole = f"('{claim.session_id}', {{}}, 1000) WHERE kind = 'log'"
-        for name, cursor in (("read", 0), ("read_back", 1000)):
+        whole = f"('{claim.session_id}', {{}}) WHERE kind = 'log'"
+        for name, rest in (("read", "0, 1000, NULL"), ("read_back", "1000, 1000")):
             [(size, largest)] = await ask(
                 postgres_url,
                 f"SELECT sum(octet_length(data)), max(octet_length(data)) FROM {name}"  # noqa: S608
-                + whole.format(cursor),
+                + whole.format(rest),
             )
             assert FULL_PAGE <= size < FULL_PAGE + largest
         assert len(await read_all(store, claim.session_id)) == 2 + 25 * 15

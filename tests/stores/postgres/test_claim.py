@@ -45,8 +45,8 @@ ANALYZE;
 
 # As if so many calls of one tenant waited for one place.
 WAITING = """
-INSERT INTO permits (name, tenant, sid, lane, call_id, most, held)
-SELECT 'lane:shop', 'noisy', 1000000 + n, 'main', 't1.s1', 1, false
+INSERT INTO permits (name, tenant, sid, lane, call_id, most, held, asked_at, rank)
+SELECT 'lane:shop', 'noisy', 1000000 + n, 'main', 't1.s1', 1, false, 0, 0
   FROM generate_series(1, {count}) AS n;
 ANALYZE permits;
 """
