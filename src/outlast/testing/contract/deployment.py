@@ -230,16 +230,16 @@ class DeploymentContract(StoreUnderTest):
     ) -> None:
         await deploy(store, clock, "v1", [AGENT, "clerk"])
         ours = await admit(store, new_session(clock))
-        clerks = await admit(store, new_session(clock, agent="clerk"))
+        theirs = await admit(store, new_session(clock, agent="clerk"))
         claims = {claim.session_id: claim for claim in await store.work.claim("v1", 10)}
         await deploy(store, clock, "v2")
         await deploy(store, clock, "v3")
         assert await store.work.retire("v1", "v2") == 0
-        for receipt in (ours, clerks):  # which its worker had, as yet pinned to none
+        for receipt in (ours, theirs):  # which its worker had, as yet pinned to none
             await rests(store, claims[receipt.session_id], Pin("v1", stays=True), "v1")
 
         assert await store.listing.pins(ours.session_id) == {"main": Pin("v2", stays=True)}
-        assert await store.listing.pins(clerks.session_id) == {"main": Pin("v1", stays=True)}
+        assert await store.listing.pins(theirs.session_id) == {"main": Pin("v1", stays=True)}
         assert await store.work.retire("v2", "v3") == 1
         child = await admit(store, replace(new_session(clock), deployment="v1", parent="ses_p"))
         assert await store.listing.pins(child.session_id) == {"main": Pin("v3")}
