@@ -10,7 +10,7 @@ from pathlib import Path
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "cli.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"\b(?:ses|dlv|req)_\w+")
+NAME = re.compile(r"\b(?:ses|dlv|req|run)_\w+")
 TIME = re.compile(r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d+)?")
 
 

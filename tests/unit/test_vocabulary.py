@@ -54,7 +54,7 @@ ORDINARY = frozenset(
     private probe process progress promise prompt prompts protocol provider providers pydantic
     queues random reader reading reasoning receiver reconnect recorder recording refresh refusal
     registry remote render report requests response rest result retry return rewind route router
-    row rules runner runtime scheduler schedules schema screen scripted send sender serve
+    row rules runner runs runtime scheduler schedules schema screen scripted send sender serve
     server sessions set setting settings shape show sign signature signed simulation single
     skills slices sqlite start state statement status stored stores stream subagent subscription
     supervisor sync tasks telemetry template terminal test testing text thread timeline timer

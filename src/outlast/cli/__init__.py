@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.command import budgets, deployments, keys, queues, schedules, webhooks
+from outlast.cli.command import budgets, deployments, keys, queues, runs, schedules, webhooks
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
@@ -27,6 +27,7 @@ from outlast.cli.command.providers import providers
 from outlast.cli.command.requests import requests
 from outlast.cli.command.retry import retry
 from outlast.cli.command.rewind import rewind
+from outlast.cli.command.run import run
 from outlast.cli.command.send import send
 from outlast.cli.command.serve import serve
 from outlast.cli.command.sessions import sessions
@@ -40,7 +41,7 @@ from outlast.cli.terminal.output import out
 from outlast.core.name import is_storable
 
 COMMANDS = (
-    *(demo, dev, chat, serve, worker),
+    *(demo, dev, chat, run, serve, worker),
     *(sessions, show, explain, logs, prompt, milestones, skills),
     *(send, answer, requests, cancel, retry, end, compact, rewind),
     *(workers, lanes, drain, providers, usage, verify, check),
@@ -50,11 +51,15 @@ GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "keys": ("Who may call the server.", keys.COMMANDS),
     "queues": ("Whose turns wait for a place, and how many have one.", queues.COMMANDS),
     "deployments": ("The named versions of the code.", deployments.COMMANDS),
+    "runs": ("Runs of workflows.", runs.COMMANDS),
     "schedules": ("What starts by itself, and when.", schedules.COMMANDS),
     "webhooks": ("Whom sessions tell of their events.", webhooks.COMMANDS),
 }
 """Commands of two words: what the first is about, and the second ones."""
-DEFAULTS: Mapping[str, Callable[..., None]] = {"deployments": deployments.list_by_default}
+DEFAULTS: Mapping[str, Callable[..., None]] = {
+    "deployments": deployments.list_by_default,
+    "runs": runs.list_by_default,
+}
 """What a first word does by itself."""
 
 

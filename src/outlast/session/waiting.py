@@ -340,6 +340,7 @@ WORDS: dict[WaitKind, str] = {
     "limit": "a place under a limit",
     "key": "a call that has its idempotency key",
     "callback": "a call from outside",
+    "event": "an event that is sent to it",
     "timer": "a timer",
     "children": "its children",
     "worker": "a worker that takes it up",

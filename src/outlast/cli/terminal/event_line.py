@@ -117,6 +117,8 @@ GISTS: dict[str, Callable[[Data], str]] = {
     "compaction.completed": lambda d: f"from {d['before']:,} to {d['tokens']:,} tokens",
     "tool.requested": lambda d: call_text(d["tool"], d["args"]),
     "tool.vanished": lambda d: f"{d['tool']}: waits for code that has it",
+    "tool.emitted": lambda d: f"{d['name']}: {value_text(d.get('data'))}",
+    "tool.progress": lambda d: value_text(d.get("progress")),
     "tool.completed": lambda d: d.get("message") or value_text(d.get("value")),
     "tool.failed": lambda d: failure_text(d["error"]),
     "request.opened": requested,

@@ -93,14 +93,14 @@ Timeout = Annotated[
 ]
 
 
-def span_of(text: str | None) -> timedelta | None:
+def span_of(text: str | None, option: str = "--timeout") -> timedelta | None:
     """Return a length of time that was given on the command line; a number alone is seconds."""
     if text is None:
         return None
     found = _AGO.fullmatch(text if not text.isdecimal() else f"{text}s")
     if not found:
         raise typer.BadParameter(
-            f"{text!r} is no length of time such as 30s, 5m, 2h", param_hint="'--timeout'"
+            f"{text!r} is no length of time such as 30s, 5m, 2h", param_hint=f"'{option}'"
         )
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
@@ -109,10 +109,16 @@ NAME_YOURS = "name yours with --store or OUTLAST_STORE"
 
 
 def one_place(ctx: typer.Context, value: str | None) -> str | None:
-    """Refuse a store beside an app, whichever of both is read first."""
-    sources = [ctx.get_parameter_source(name) for name in ("app", "store")]
-    if all(source is not None and source.name == "COMMANDLINE" for source in sources):
-        raise typer.BadParameter("an app has a store of its own: leave --store away")
+    """Refuse a store beside an app or a server, whichever of both is read first."""
+
+    def is_given(name: str) -> bool:
+        source = ctx.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    if is_given("store"):
+        for name, what in {"app": "an app", "url": "a server"}.items():
+            if is_given(name):
+                raise typer.BadParameter(f"{what} has a store of its own: leave --store away")
     return value
 
 

@@ -28,6 +28,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 WHAT_TO_DO = {
     "UNKNOWN_SESSION": "`outlast sessions` lists those that exist.",
+    "UNKNOWN_RUN": "`outlast runs` lists those that exist.",
     "UNKNOWN_LANE": "`outlast lanes --session SESSION` lists those that it has.",
     "UNKNOWN_WORKER": "`outlast workers` lists those that are alive.",
     "UNKNOWN_SCHEDULE": "`outlast schedules list` lists those that are armed.",
@@ -36,10 +37,11 @@ WHAT_TO_DO = {
     "REQUEST_CLOSED": "`outlast show SESSION` lists the requests that are still open.",
     "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --principal says who you are.",
     "INVALID_ANSWER": "`outlast show SESSION` lists what each request takes for an answer.",
-    "NOTHING_TO_RETRY": "`outlast send SESSION TEXT` goes on with the session.",
-    "SESSION_OVER": "A session that is over takes nothing more: start another.",
+    "NOTHING_TO_RETRY": "`outlast send SESSION TEXT` goes on with a session, `outlast run` starts"
+    " another run.",
+    "SESSION_OVER": "A session or run that is over takes nothing more: start another.",
     "TASK_CANNOT_WAIT": "A task answers once: start another.",
-    "DISPATCH_CONFLICT": "Use another --dispatch-id for another message.",
+    "DISPATCH_CONFLICT": "Use another --dispatch-id for another message or input.",
     "INVALID_CURSOR": "`outlast logs SESSION --json` tells the cursor of each event.",
     "CURSOR_AHEAD": "Read from the beginning: leave --after away.",
 }
