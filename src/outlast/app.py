@@ -97,12 +97,20 @@ DEFAULT_QUEUE = QueueLimits(session=1000)
 class Outlast:
     """An application: its agents, the store of their sessions, and the worker in this process.
 
-    A workflow is one of its `agents`: one whose model is its author's code.
-
-    One message more than the `queue_limits` allow is refused with QueueFull. `public_url` is where
-    this app's server is reached from outside: tools that wait for a callback or a sign-in need it.
-    Tools act for people who have signed in to `connections`; people talk to agents through
-    `channels`.
+    Args:
+        agents: The agents and workflows.
+        store: A URL (`sqlite:///file.db`, `postgresql://…`, `memory://`) or a Store.
+        worker: How this process works; None if it only starts and reads sessions.
+        deps: Returns an async context manager, opened once per worker, for `ctx.deps`.
+        telemetry: Traces and metrics; None turns them off.
+        clock: For tests.
+        queue_limits: How many messages may wait, and how large a session may be.
+        public_url: Where this app's server is reached from outside. Tools that wait for a callback
+            or a sign-in need it.
+        webhooks: How events are posted; without it, webhook URLs are refused.
+        schedules: Sessions that start by the clock.
+        connections: Services at which tools act in somebody's name.
+        channels: Places where people talk to agents.
     """
 
     def __init__(

@@ -73,21 +73,33 @@ Instructions = str | Callable[[InstructionContext[Any]], str | Awaitable[str]] |
 class Agent(Generic[Deps, Out]):
     """A model, instructions and tools: what a session runs.
 
-    `model` is a pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model, or any
-    ModelClient; or a list of these, the preferred one first: where one cannot be had, the turn goes
-    on with the next. `instructions` may be a function of a context with `session` and `deps`, or a
-    `PromptTemplate` of sections, which may bring tools along (`outlast.prompts`).
-    With `output_type` the final answer is a value of that type. A model that has the tool
-    `outlast.ask_question` can ask the human. `on_busy` says what a message does that arrives during
-    a turn.
-    `rules` are policies about tool calls, feedback for the model and checks before a turn may end
-    (`outlast.rules`). `planning` gives the model tools to keep a plan (`outlast.planning`);
-    `milestones` says what is progress that is worth keeping (`outlast.milestones`), by default a
-    step of a plan that is marked done. After a crash, and when a turn is retried, `resume` says
-    whether the model goes on in the conversation ("transcript"), or from the last "milestone" with
-    the prompt made anew. `skills` is a folder of instructions that the model loads when a task
-    needs them (`outlast.skills`). `context` bounds how much of a long session the model is sent,
-    and `budget` what a session and all that it starts may use.
+    Args:
+        name: Unique in the app. Sessions are bound to it, so keep it.
+        model: A pydantic-ai model name such as "openai:gpt-5.2", a pydantic-ai Model or a
+            ModelClient; or a list of these: if one is not available, the turn goes on with the
+            next.
+        instructions: A text, a function of a context with `session` and `deps`, or a
+            `PromptTemplate` (`outlast.prompts`).
+        tools: Functions, or the results of `@tool`. With `outlast.ask_question` the model can ask
+            the human.
+        output_type: The type of the final answer; text if it is None.
+        description: What other agents' models are told about this agent.
+        subagents: Agents that the model may hand work to.
+        on_busy: What a message does that arrives during a turn: "queue", "join" or "interrupt".
+        subscriptions: URLs to which events of its sessions are posted.
+        rules: Policies about tool calls, feedback for the model, and checks before a turn may end
+            (`outlast.rules`).
+        planning: Gives the model tools to keep a plan (`outlast.planning`).
+        milestones: Says which calls are milestones (`outlast.milestones`); by default those that
+            mark a step of a plan as done.
+        resume: How the model goes on after a crash or a retry: in the conversation ("transcript"),
+            or from the last "milestone" with a new prompt.
+        skills: A folder of instructions that the model loads when a task needs them
+            (`outlast.skills`), or several.
+        context: How much of a long session the model is sent.
+        budget: What a session may use, with all that it starts.
+        model_options: How the model is called.
+        limits: How much a session may use of steps, time and crashes.
     """
 
     def __init__(

@@ -18,16 +18,21 @@ from outlast.core.policy import OnPartial
 
 
 class ModelOptions(Struct, frozen=True, kw_only=True):
-    """How an agent's models are called, each of them where it has several.
+    """How an agent's models are called: each of them, if there are several.
 
-    `settings` go to the provider as they are. An answer is streamed unless `stream` is False. A
-    call has `timeout` in all and may be silent for `idle_timeout`. One that fails by a passing
-    fault is made `max_attempts` times; then the agent's next model is asked. Where there is none
-    left, the session waits for the provider and tries again from time to time, for
-    `provider_patience` since the first failure; with 0 the turn fails instead. An answer that a
-    crash cut off is continued, or begun anew with `on_partial="restart"`. `limit` holds for all
-    agents that name the same model. `prices` says what calls cost whose price `genai-prices` does
-    not know, and whether one of unknown price may be made.
+    Attributes:
+        settings: Passed to the provider: `temperature`, `max_tokens`, …
+        stream: Ask for answers in pieces.
+        timeout: Time for a whole answer.
+        idle_timeout: Time between two pieces of an answer.
+        max_attempts: Tries of one call after transient failures, the first included. Then the next
+            model is asked; without one the session waits for the provider.
+        provider_patience: How long the session waits and tries again, counted from the first
+            failure, before its turn fails; 0 fails it at once.
+        on_partial: An answer that was cut off is continued ("continue") or begun anew ("restart").
+        limit: Bounds the calls of the model, by all agents that name it.
+        prices: Prices of models that `genai-prices` does not know, and whether calls of unknown
+            price may be made.
     """
 
     settings: Mapping[str, Any] | None = None
@@ -44,13 +49,17 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
 class Limits(Struct, frozen=True, kw_only=True):
     """How much a session of an agent may use.
 
-    A turn has at most `max_steps` model calls and `turn_timeout` in all, and an answer that does
-    not fit the `output_type` is sent back `max_corrections` times; one that a completion checker
-    refuses is sent back `max_refusals` times, then the turn fails. A call that was under way in
-    `max_crashes` crashes ends its turn, so that it cannot take down one worker after the other.
-    At most `max_depth` sessions stand below the first. `turns` bounds the turns that run at once,
-    or start in a while, in all sessions of the agent. Its sessions stand in the `queue` of that
-    name, unless their start names another. Each turn has the `turn_budget`.
+    Attributes:
+        max_steps: Model calls in a turn; then it fails.
+        turn_timeout: Active time of a turn; waiting does not count.
+        max_corrections: How often in a turn the model is asked to correct arguments or an answer.
+        max_refusals: How often completion checkers may send an answer back; then the turn fails.
+        max_crashes: Crashes during one call after which its turn fails, so that it does not take
+            down one worker after another.
+        max_depth: How many sessions may stand below the first.
+        queue: The queue of its sessions, unless their start names another.
+        turn_budget: The budget of each turn.
+        turns: Bounds the turns of all its sessions that run at once, or start in a period.
     """
 
     max_steps: int = 50

@@ -69,12 +69,17 @@ MAX_ANSWER = 256 * 2**20
 class Client:
     """A server somewhere else, used like an app that is here.
 
-    A request that fails on the way is tried again for `retry_timeout`, and one that waits (for
-    events and results) for `stream_timeout` after it was cut off; None is for ever. `timeout`
-    bounds one try, and a stream that has given no sign of life for `silence` is taken
-    for cut off. An answer, or an event of a stream, of more than `max_answer` bytes is refused.
-    Proxies that the environment names are used only with `trust_env`; `tls` takes the place of
-    the usual authorities. No redirect is followed.
+    Args:
+        url: Where the server is. No redirect is followed.
+        token: A key that `outlast keys create` made.
+        retry_timeout: How long a failed request is tried again; None is for ever.
+        stream_timeout: The same for events and results, counted from when they were cut off.
+        timeout: Bounds one try.
+        silence: A stream without a sign of life for this long counts as cut off.
+        max_answer: An answer, or an event of a stream, with more bytes is refused.
+        trust_env: Use the proxies and certificates that the environment names.
+        tls: Verifies a server whose certificate public authorities do not know.
+        clock: For tests.
     """
 
     def __init__(

@@ -17,22 +17,28 @@ from outlast.engine.pin import PinScope
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """`concurrency` lanes at once; its lease lasts for `lease` and is renewed three times as often.
+    """How a worker works, and which sessions it takes.
 
-    `grace` is how long a graceful stop waits for calls under way, `stop_grace` how long calls have
-    to end that are cancelled or took too long, `flush` the shortest time between two commits of a
-    streamed answer, `lane_cache` about how many bytes of lanes are kept in memory after they were
-    given back, and `rest` the pause before a lane that failed for a reason unforeseen is tried
-    again. Only sessions of `agents` are worked on, where some are named, and only lanes whose name
-    fits one of the patterns in `lanes` (`main`, `bulk-*`), where there are some. At a
-    `liveness_address` (`0.0.0.0:7070`; port 0 is any) it answers workers on other hosts with its
-    name, so that these can prove its death before its lease ends; PostgreSQL only.
-    With `resume=False` it leaves what was unfinished when it started: it takes only sessions to
-    which something has come since (their start, a message, an answer, a child's result), whoever
-    sent it. Other workers take the rest.
-    `deployment` names the version of the code, `2026-11-17.3`. Then a "turn" is carried to its end
-    by workers of the deployment that it began on, while there are any; with `pin="session"` the
-    whole session is, and waits for them; with "none" nothing is.
+    Attributes:
+        concurrency: Lanes at once.
+        lease: How long the worker counts as alive after a renewal; it renews three times as often.
+        poll: Time between two looks for work, in case a hint was lost.
+        watch: Time between two looks for dead workers.
+        grace: How long a graceful stop waits for calls under way.
+        stop_grace: How long calls have to end that were cancelled or took too long.
+        flush: Shortest time between two commits of a streamed answer.
+        lane_cache: About how many bytes of lanes stay in memory after they were given back.
+        rest: Pause before a lane is tried again after an unforeseen error.
+        name: Made up if empty.
+        agents: Take only sessions of these agents; all if empty.
+        lanes: Take only lanes with a name that fits one of these patterns: "main", "bulk-*".
+        liveness_address: `HOST:PORT` at which other workers can prove that this one is dead before
+            its lease ends; PostgreSQL only. Port 0 is any free one.
+        resume: With False, leave sessions that were unfinished when the worker started, until
+            something arrives for them.
+        deployment: Name of this version of the code: "2026-11-17.3".
+        pin: What stays with the deployment that it began on: a "turn" while a worker of it is
+            there, the whole "session", or nothing ("none").
     """
 
     concurrency: int = 200

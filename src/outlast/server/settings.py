@@ -17,20 +17,33 @@ SPANS = "heartbeat long_poll timeout body_timeout header_timeout reader_timeout"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """`authenticate` is asked who sends a request, before the keys in the store are.
+    """How the server listens, whom it knows, and how much it accepts.
 
-    With `require_key` not even this machine gets in without a key. `allowed_hosts` are the names
-    in the Host header that are answered to (`*` any, `*.example.com` any below; none given: any
-    for who brings a key, this machine's own for who does not). `cors_origins` are the origins
-    whose pages may call. Sizes are bytes: of a body, of a callback's body, of all headers.
-    `rate` requests a second are taken from a key, `burst` at once; 0 is any number. A stream
-    that has nothing to say says so every `heartbeat`, and a long poll of one that has nothing
-    new is answered after `long_poll`. A request is answered within `timeout`, or with 503. A body
-    may pause for `body_timeout`, and takes no longer in all than that and one second for every
-    16 KiB of it. A connection has `header_timeout` to bring the head of a request, and one that
-    takes nothing of an answer for `reader_timeout` is ended; of one key's answers no more than
-    `max_unsent_per_key` bytes wait to be taken. `max_connections` are open at once; 0 is as many
-    as the process has descriptors for, less a reserve.
+    Attributes:
+        host: The address to listen on.
+        port: The port to listen on; 0 is any free one.
+        authenticate: A function that recognises callers; it is called before keys are checked.
+        require_key: Require a key of callers on this machine, too.
+        allowed_hosts: Names in the Host header that are answered: "api.example.com",
+            "*.example.com", "*". If empty: any name for callers with a key, this machine's own
+            names for others.
+        cors_origins: Origins whose pages may call.
+        max_body: Bytes of a body.
+        max_callback: Bytes of a post to a callback or a channel.
+        max_header: Bytes of an address with its headers.
+        rate: Requests per second of one key; 0 is any number.
+        burst: Requests of one key at once.
+        max_streams_per_key: Streams that one key may have open.
+        max_unsent_per_key: Bytes of one key's answers that may wait for slow readers.
+        max_connections: Open connections; 0 is as many as there are file descriptors for, less a
+            reserve.
+        heartbeat: Time between two signs of life in a quiet stream.
+        long_poll: How long a long poll waits for news.
+        timeout: Time in which a request is answered; after it the answer is 503.
+        body_timeout: How long a body may pause. It may take as long in all, and one second more for
+            every 16 KiB.
+        header_timeout: Time in which a connection has to send the head of a request.
+        reader_timeout: Time after which a reader that takes nothing is cut.
     """
 
     host: str = "127.0.0.1"

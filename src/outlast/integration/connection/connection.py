@@ -36,14 +36,25 @@ class Redacted(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Connection(Redacted, frozen=True):
-    """Where to sign in, as which client, and for which scopes.
+    """A service that users sign in to, so that tools can act in their name.
 
-    The token of `owner="user"` is the session's principal's own; with "app" all sessions of a
-    tenant share one. Without a `client_secret` the app is a public client. A sign-in that is not
-    completed before the `sign_in_timeout` has failed. `revoke_url` is where tokens are given back,
-    `issuer` what the provider calls itself in `iss`, and `authorize_params` go into the address
-    to sign in at. Providers in private networks, and without TLS, are refused unless
-    `allow_private`. Each request to the provider has `timeout`.
+    Attributes:
+        name: Part of the redirect URI: `{public_url}/v1/connections/{name}/callback`.
+        authorize_url: Where users sign in.
+        token_url: Where the provider gives tokens.
+        client_id: This app's id at the provider.
+        client_secret: Without one the app is a public client.
+        scopes: Requested at every sign-in.
+        owner: "user": each principal has a token of their own. "app": all sessions of a tenant
+            share one.
+        client_auth: How the app authenticates itself: "basic" in a header, "post" in the body.
+        authorize_params: More parameters for the sign-in address.
+        revoke_url: Where tokens are revoked.
+        issuer: The provider's `iss`; answers with another one are refused.
+        sign_in_timeout: How long a user has to sign in; then the sign-in has failed.
+        allow_private: Allow a provider in a private network, or without TLS.
+        timeout: Time for each request to the provider.
+        tls: Verifies a provider whose certificate public authorities do not know.
     """
 
     name: str
@@ -76,10 +87,12 @@ class Connection(Redacted, frozen=True):
 
 
 class ConnectionSettings(Redacted, frozen=True):
-    """The services that people sign in to, and the key for what sign-ins give.
+    """The connections of an app, and the key that encrypts their tokens.
 
-    Tokens are encrypted with the `secret_key`, the first of several; those that an older one
-    encrypted can still be read. A key has 32 characters or more, made at random.
+    Attributes:
+        connections: The services.
+        secret_key: 32 or more random characters. Of several keys the first encrypts, and all
+            decrypt.
     """
 
     connections: Sequence[Connection]

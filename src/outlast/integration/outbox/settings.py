@@ -13,14 +13,18 @@ A_DAY = timedelta(days=1)
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True):
-    """`secret` signs what goes to webhook URLs, and to subscriptions without one of their own.
+    """How events are posted to webhooks and subscriptions, and sent by channels and hooks.
 
-    Several secrets sign together while receivers change from the old one to the new. Receivers
-    in private networks are refused unless `allow_private`; `tls` verifies their certificates
-    where the public authorities do not. A post has `timeout` to be answered; `at_once`
-    sessions are told of at the same time, and no more than `at_once_per_receiver` to one host.
-    An event that its receiver has not taken within `give_up` is listed as dead. `poll` is how
-    often a worker looks for what no hint told it of.
+    Attributes:
+        secret: Signs posts to webhook URLs, and to subscriptions without a secret of their own.
+            Several sign together while receivers change from the old one to the new.
+        allow_private: Allow receivers in private networks.
+        timeout: Time for an answer.
+        at_once: Sessions whose events a worker posts at the same time.
+        at_once_per_receiver: Those of them that go to one host and port.
+        give_up: After this time an event that was not taken is dead.
+        poll: Time between two looks for new events, in case a hint was lost.
+        tls: Verifies receivers whose certificates public authorities do not know.
     """
 
     secret: Secrets = ()
