@@ -1,6 +1,6 @@
 """Whether no more ran at once, and no more began in a while, than limits allow."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from outlast.core import record as r
 from outlast.core.limit import Bound, freed_by
@@ -29,7 +29,8 @@ def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
     """A call has begun when that is written, and is at work until its end is written.
 
     Or until it asks to begin at another model: it then has ended at the first, which is written
-    with its beginning at the other. It may have to wait for that one.
+    with its beginning at the other. It may have to wait for that one. Or until its lane rests: a
+    call that a crash has cut off is made again later, when a budget has room for it.
     """
     running: Running = {}
     moves = model_moves(evidence)
@@ -43,6 +44,8 @@ def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
         while wrote and moves and moves[-1].number < wrote.number:
             leave_other_models(running, moves.pop())
         forget(running, name, entry)
+        if wrote and isinstance(entry.record, r.SessionWaiting):
+            let_go(running, name, wrote.frees)
         if not isinstance(entry.record, r.ToolStarted | r.ModelStarted):
             continue
         call = (name, entry.record.call_id)
@@ -101,6 +104,11 @@ def forget(running: Running, name: str, entry: Entry) -> None:
         for call_id in freed_by(entry.record, mine):
             if not turn or call_id.startswith(f"{turn}."):
                 calls.discard((name, call_id))
+
+
+def let_go(running: Running, name: str, call_ids: Collection[str]) -> None:
+    for calls in running.values():
+        calls.difference_update((name, call_id) for call_id in call_ids)
 
 
 # Lanes, by the order of the claims
