@@ -198,7 +198,7 @@ class Outlast:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, and not closed since."""
+        """Whether the app was opened, and not closed since."""
         return self._stack is not None
 
     async def open(self) -> None:
@@ -254,7 +254,7 @@ class Outlast:
         )
 
     async def close(self) -> None:
-        """Hand work back and close the store."""
+        """Hand back all lanes and close the store."""
         stack, self._stack, self.worker = self._stack, None, None
         if stack is not None:
             await stack.aclose()
@@ -273,10 +273,10 @@ class Outlast:
             yield
 
     def asgi(self, settings: ServerSettings | None = None) -> Any:
-        """Return this app's HTTP server: to be run by itself, or mounted in another ASGI app.
+        """Return this app's HTTP server: run it by itself, or mount it in another ASGI app.
 
-        Run by itself it opens this app and closes it at the end; the app that it is mounted in
-        does so with `lifespan`.
+        Run by itself, it opens this app and closes it at the end. Mounted in another app, that one
+        has to do so with `lifespan`.
         """
         try:
             from outlast.server.asgi import create
@@ -307,14 +307,14 @@ class Outlast:
         tags: Mapping[str, str] | None = None,
         queue: str | QueueEntry | None = None,
     ) -> Session[Out]:
-        """Start a session with a message; it is accepted for good when this returns.
+        """Start a session with a message; the message is durable when this returns.
 
         The same `dispatch_id` again returns the first session; with `retry_failed` its turn is
-        tried again if it has failed, once per failed turn. `capabilities` may say
-        `{"request_input": False}` where no human can be asked. At its `deadline` the session ends,
-        and a turn that is open then fails. With all that it starts it may use its `budget`, and no
-        more than its agent's. Its events are posted to the `webhook`. It is listed by its `tags`.
-        Its turns wait in the `queue` until they have a place there.
+        tried again if it has failed, once per failed turn. Use `capabilities={"request_input":
+        False}` if no human can be asked. At the `deadline` the session ends, and an open turn
+        fails. The `budget` bounds the session with all that it starts; the agent's own budget holds
+        as well. Events are posted to the `webhook`. `tags` are texts to find the session by. Its
+        turns wait in the `queue` for a place.
         """
         self._check_open()
         return await self._router.start(
@@ -352,11 +352,11 @@ class Outlast:
         webhook: Webhook | None = None,
         queue: str | QueueEntry | None = None,
     ) -> Run[Out]:
-        """Start a run of a workflow; it is accepted for good when this returns.
+        """Start a run of a workflow; the run is durable when this returns.
 
-        The same `dispatch_id` again returns the first run, whatever has become of it; with another
-        input it is DispatchConflict. The body begins after the `delay`. At its `deadline` the run
-        errors. `tags`, `capabilities`, `webhook` and `queue` are as for `start`.
+        The same `dispatch_id` again returns the first run, also after it has ended; with another
+        input it raises DispatchConflict. The body begins after the `delay`. At the `deadline` the
+        run errors. `tags`, `capabilities`, `webhook` and `queue` are as for `start`.
         """
         self._check_open()
         known = find_workflow(workflow, self.workflows)
@@ -380,14 +380,14 @@ class Outlast:
         return Run(receipt.session, self.workflows, self._router.run, receipt)
 
     async def get_run(self, run_id: str) -> Run[Any]:
-        """Return a handle on a run that exists."""
+        """Return a handle on a run; UnknownRun if there is none."""
         info = await self.store.listing.session(run_id) if is_id(run_id) else None
         if info is None or info.mode != "run":
             raise UnknownRun(f"there is no run {run_id}", run=str(run_id))
         return Run(self._router.handle(run_id), self.workflows, self._router.run)
 
     async def session(self, session_id: str) -> Session[Any]:
-        """Return a handle on a session that exists."""
+        """Return a handle on a session; UnknownSession if there is none."""
         if not is_id(session_id) or await self.store.listing.session(session_id) is None:
             raise UnknownSession(f"there is no session {session_id}", session=session_id)
         return self._router.handle(session_id)
@@ -403,14 +403,13 @@ class Outlast:
         principal: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> Receipt[Any]:
-        """Send a message to an address, and start a session there if it needs one.
+        """Send a message to an address; start a session there if there is none.
 
-        A `Token` leads to a living session; it starts one only if it names an agent. A `Key`
-        is the one session of an agent with that key, started with its first message; when that
-        session is over, SessionOver is raised: use another key. The same `dispatch_id` again
-        returns the first receipt; with `retry_failed` the message's turn is tried again if it has
-        failed, and the receipt is that of the retry. A session that it starts gets the `tags`. To a
-        session whose id is known, `Session.send` sends.
+        A `Token` leads to a living session, and starts one only if it names an agent. A `Key` is
+        the one session of an agent with that key; when that is over, SessionOver is raised: use
+        another key. The same `dispatch_id` again returns the first receipt; with `retry_failed` the
+        message's turn is tried again if it has failed, and the receipt is that of the retry. A
+        session that this starts gets the `tags`. If you know the session's id, use `Session.send`.
         """
         self._check_open()
         return await self._router.send(
@@ -428,12 +427,11 @@ class Outlast:
         return await self._router.find(key, tenant)
 
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
-        """End a session and erase all that is known of it and of its children, for good.
+        """End a session and erase it with its children, for good.
 
-        A worker that is at it is stopped as soon as it wants to record something. If another
-        session waits for it, that is told. What it has going at remote agents is ended first; if
-        one of those is away, Unreachable is raised and nothing is erased, unless
-        `cancel_remote=False`.
+        A worker that carries it is refused its next commit. A session that waits for it is told.
+        Its sessions at remote agents are ended first: if one of those servers is away, Unreachable
+        is raised and nothing is erased, unless `cancel_remote=False`.
         """
         if not is_id(session_id):
             raise UnknownSession(f"there is no session {session_id!r}", session=str(session_id))
@@ -471,12 +469,11 @@ class Outlast:
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        """List sessions, newest first; with `tags`, those that were started with all of them.
+        """List sessions, newest first; runs of workflows are listed by `runs`.
 
-        Runs of workflows are listed by `runs`.
-
-        With `failed`, those whose last turn failed: with this `code`, at this instant or after it
-        (`timedelta`: so long ago at most). Each says why in its `failure`.
+        With `tags`, only those that were started with all of them. With `failed`, only those whose
+        last turn failed: with this `code`, at this instant or later (a `timedelta` counts back from
+        now). Each says why in its `failure`.
         """
         return await self.store.listing.sessions(
             tenant=check_sought("tenant", tenant),
@@ -490,10 +487,11 @@ class Outlast:
         )
 
     async def check(self) -> tuple[CodeFinding, ...]:
-        """Compare this code with what is open in the store: what is missing, and what mends it.
+        """Compare this code with what is open in the store, and return what does not fit.
 
-        Agents and tools that are gone, arguments that no longer fit, questions that are not asked
-        any more, state and output types that have changed. Changes nothing.
+        Each finding says how to mend it. It finds agents and tools that are gone, arguments that no
+        longer fit, questions that are no longer asked, state and output types that have changed. It
+        changes nothing.
         """
         return await check_code(self.store, self.agents, self.workflows)
 
@@ -507,10 +505,10 @@ class Outlast:
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[RunSummary]:
-        """List runs, newest first; with `tags`, those that were started with all of them.
+        """List runs, newest first; with `tags`, only those that were started with all of them.
 
-        Of a `workflow` that the code no longer has, give the name. A list goes on behind the run
-        `before`, the last of the page.
+        If the code no longer has a `workflow`, give its name. The next page begins after the run
+        `before`, the last one of this page.
         """
         name = workflow.name if isinstance(workflow, Workflow) else workflow
         return await list_runs(
@@ -528,12 +526,12 @@ class Outlast:
     def hook(
         self, *events: str, decides: bool = False, tools: Sequence[str] = (), name: str = ""
     ) -> Callable[[HookFunction], HookFunction]:
-        """Have a function told of events after they are in the log, at least once and in order.
+        """Call a function for events once they are in the log, at least once and in order.
 
-        It is given the Event; what it raises has it told again. With `decides` it is asked about
-        tool calls before these are recorded, all or those of `tools`: it is given a Proposed
-        call and returns a Decision. Hooks come before the app is opened; they observe sessions that
-        are started afterwards.
+        The function gets the Event; if it raises, it is called again. With `decides` it is asked
+        about tool calls before they are recorded, about all or those of `tools`: it gets a
+        ProposedCall and returns a Decision. Add hooks before the app is opened; they observe
+        sessions that are started afterwards.
         """
         if self.is_open:
             raise InvalidInput("this app is open already: add its hooks before")

@@ -210,7 +210,7 @@ class SyncReceipt(Bridge[Receipt[Out]]):
         return self._target.session_id
 
     def result(self, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait for the message's turn to end, or for it to need a human; for so long at most."""
+        """Wait for the message's turn to end, or to need a human."""
         return self._thread.run(self._target.result(timeout=timeout))
 
 
@@ -957,7 +957,7 @@ class SyncOutlast(Bridge[Outlast]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, and not closed since."""
+        """Whether the app was opened, and not closed since."""
         return self._target.is_open
 
     def start(
@@ -979,7 +979,7 @@ class SyncOutlast(Bridge[Outlast]):
         tags: Mapping[str, str] | None = None,
         queue: str | QueueEntry | None = None,
     ) -> SyncSession[Out]:
-        """Start a session with a message; it is accepted for good when this returns."""
+        """Start a session with a message; the message is durable when this returns."""
         return SyncSession(
             self._thread.run(
                 self._target.start(
@@ -1018,7 +1018,7 @@ class SyncOutlast(Bridge[Outlast]):
         webhook: Webhook | None = None,
         queue: str | QueueEntry | None = None,
     ) -> SyncRun[Out]:
-        """Start a run of a workflow; it is accepted for good when this returns."""
+        """Start a run of a workflow; the run is durable when this returns."""
         return SyncRun(
             self._thread.run(
                 self._target.run(
@@ -1039,11 +1039,11 @@ class SyncOutlast(Bridge[Outlast]):
         )
 
     def get_run(self, run_id: str) -> SyncRun[Any]:
-        """Return a handle on a run that exists."""
+        """Return a handle on a run; UnknownRun if there is none."""
         return SyncRun(self._thread.run(self._target.get_run(run_id)), self._thread)
 
     def session(self, session_id: str) -> SyncSession[Any]:
-        """Return a handle on a session that exists."""
+        """Return a handle on a session; UnknownSession if there is none."""
         return SyncSession(self._thread.run(self._target.session(session_id)), self._thread)
 
     def send(
@@ -1057,7 +1057,7 @@ class SyncOutlast(Bridge[Outlast]):
         principal: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> SyncReceipt[Any]:
-        """Send a message to an address, and start a session there if it needs one."""
+        """Send a message to an address; start a session there if there is none."""
         return SyncReceipt(
             self._thread.run(
                 self._target.send(
@@ -1078,7 +1078,7 @@ class SyncOutlast(Bridge[Outlast]):
         return self._thread.run(self._target.find(key, tenant=tenant))
 
     def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
-        """End a session and erase all that is known of it and of its children, for good."""
+        """End a session and erase it with its children, for good."""
         self._thread.run(self._target.erase(session_id, cancel_remote=cancel_remote))
 
     def requests(
@@ -1108,7 +1108,7 @@ class SyncOutlast(Bridge[Outlast]):
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[SessionInfo]:
-        """List sessions, newest first; with `tags`, those that were started with all of them."""
+        """List sessions, newest first; runs of workflows are listed by `runs`."""
         return self._thread.run(
             self._target.sessions(
                 tenant=tenant,
@@ -1124,7 +1124,7 @@ class SyncOutlast(Bridge[Outlast]):
         )
 
     def check(self) -> tuple[CodeFinding, ...]:
-        """Compare this code with what is open in the store: what is missing, and what mends it."""
+        """Compare this code with what is open in the store, and return what does not fit."""
         return self._thread.run(self._target.check())
 
     def runs(
@@ -1137,7 +1137,7 @@ class SyncOutlast(Bridge[Outlast]):
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[RunSummary]:
-        """List runs, newest first; with `tags`, those that were started with all of them."""
+        """List runs, newest first; with `tags`, only those that were started with all of them."""
         return self._thread.run(
             self._target.runs(
                 workflow, tenant=tenant, status=status, tags=tags, before=before, limit=limit

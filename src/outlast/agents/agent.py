@@ -213,7 +213,7 @@ class Agent(Generic[Deps, Out]):
         return {**parts, self.name: digest_of([self.description, sorted(parts.items())])}
 
     def find_tool(self, name: str) -> Tool | None:
-        """Return the tool that has a name, or had it before."""
+        """Return the tool with a name, or the one that had the name before."""
         return self.tools.get(name) or self.tools.get(self.aliases.get(name, ""))
 
     def as_tool(self) -> Tool:

@@ -29,11 +29,21 @@ COUNTS = ("tokens", "model_calls", "tool_calls", "steps")
 class Budget(Struct, frozen=True, kw_only=True):
     """How much may be used; what is None is not limited.
 
-    A model call is reserved before it is made: its input as it is counted, its answer by the most
-    that it may have. `wall_time` is active time: waiting for people, children or a provider is not
-    counted. At the end a human is asked for more (`on_end="ask"`), the turn fails ("fail"), or the
-    model is asked a last time, without tools, for what it has ("hand_back"). A call whose price
-    nobody knows is refused under a budget in dollars, or with `unpriced="allow"` not counted in it.
+    A call is reserved before it is made: a model call by its estimated input and its maximum
+    output.
+
+    Attributes:
+        tokens: Tokens of input and output.
+        usd: US dollars.
+        model_calls: Model calls.
+        tool_calls: Tool calls.
+        wall_time: Active time; waiting for people, children or a provider does not count.
+        steps: Steps: model calls with the tool calls that they ask for.
+        on_end: What happens when too little is left: a human is asked for more ("ask"), the turn
+            fails ("fail"), or the model is asked a last time, without tools, for what it has
+            ("hand_back").
+        unpriced: Whether a call of unknown price is refused ("refuse") or made without counting in
+            dollars ("allow").
     """
 
     tokens: int | None = None

@@ -31,7 +31,7 @@ LONGEST_DECISION = 30.0
 
 
 class ProposedCall(Struct, frozen=True, kw_only=True):
-    """A tool call that a model asks for. `asks` says whether a human would be asked anyway."""
+    """A tool call that a model asks for. `asks` says whether a human is asked anyway."""
 
     session_id: str
     agent: str
@@ -44,7 +44,7 @@ class ProposedCall(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True):
-    """A hook's decision about a call; made by the functions of the same names."""
+    """A hook's decision about a call; use the functions to make one."""
 
     how: How
     reason: str = ""
@@ -58,22 +58,22 @@ class Decision(Struct, frozen=True):
 
     @staticmethod
     def allow() -> Decision:
-        """Say nothing against it; a human that would be asked is asked all the same."""
+        """Allow the call; if the tool needs approval, a human is still asked."""
         return Decision("allow")
 
     @staticmethod
     def deny(reason: str) -> Decision:
-        """Let it not run, and tell the model why."""
+        """Refuse the call, and tell the model why."""
         return Decision("deny", reason)
 
     @staticmethod
     def change(args: Mapping[str, Any]) -> Decision:
-        """Let it run with other arguments, which are checked like the model's."""
+        """Run the call with other arguments, which are checked like the model's."""
         return Decision("change", args=args)
 
     @staticmethod
     def ask() -> Decision:
-        """Let a human say whether it may run."""
+        """Ask a human to approve the call."""
         return Decision("ask")
 
 

@@ -14,8 +14,8 @@ from outlast.errors import InvalidDefinition
 class Limit(Struct, frozen=True):
     """At most `concurrency` at once, and at most `rate` starts in `per`; 0 is any number.
 
-    Holds across all workers on one store. A call without a permit waits in a durable queue, and
-    holds nothing while it waits.
+    It holds across all workers on one store. A call without a permit waits in a durable queue; a
+    session whose calls all wait is parked.
     """
 
     concurrency: int = 0

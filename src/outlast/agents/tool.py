@@ -46,10 +46,14 @@ class ToolResult(Struct, Generic[V], frozen=True):
 class Approval(Struct, frozen=True):
     """When a human is asked about a call, who may answer, and for how long.
 
-    `when` is "never", "once" in a session, "always", or a function of the arguments. After
-    `timeout` the call is denied, or with `on_expiry="fail"` its turn fails. `approvers` says of a
-    principal whether they may answer; with `bar_requester` the one who asked for it may not. All
-    but `when` holds for questions about an interrupted call, too.
+    The other settings than `when` also hold for questions about an interrupted call.
+
+    Attributes:
+        when: "never", "once" in a session, "always", or a function of the arguments.
+        timeout: How long a human has to answer; None is for as long as the turn is open.
+        on_expiry: What happens after that: "deny" the call, or "fail" the turn.
+        approvers: A function that says whether a principal may answer.
+        bar_requester: The people for whom the call is made may not answer.
     """
 
     when: When = "always"

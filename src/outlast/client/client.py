@@ -156,7 +156,7 @@ class Client:
         await self._connection.open()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:
@@ -186,7 +186,7 @@ class Client:
         queue: str | QueueEntry | None = None,
         output_type: type[Out] | None = None,
     ) -> RemoteSession[Out]:
-        """Start a session with a message; it is accepted for good when this returns.
+        """Start a session with a message; the message is durable when this returns.
 
         The same `dispatch_id` again returns the first session; with `retry_failed` its turn is
         tried again if it has failed, once per failed turn. Outputs are JSON values, or of the
@@ -219,13 +219,13 @@ class Client:
     def session(
         self, session_id: str, *, output_type: type[Any] | None = None
     ) -> RemoteSession[Any]:
-        """Return a handle on a session; to await it makes sure that the session exists."""
+        """Return a handle on a session; awaiting it makes sure that the session exists."""
         return RemoteSession(self._connection, session_id, output_type=output_type)
 
     def resume(
         self, bookmark: Bookmark, *, output_type: type[Any] | None = None
     ) -> RemoteSession[Any]:
-        """Return a handle on a session whose events go on where a bookmark stands."""
+        """Return a handle on a session whose events continue after a bookmark."""
         found = check_bookmark(bookmark)
         return RemoteSession(
             self._connection,
@@ -245,12 +245,11 @@ class Client:
         tags: Mapping[str, str] | None = None,
         output_type: type[Any] | None = None,
     ) -> RemoteReceipt[Any]:
-        """Send a message to an address, and start a session there if it needs one.
+        """Send a message to an address; start a session there if there is none.
 
-        A `Token` starts one only if it names an agent; a `Key` with its first message. The same
-        `dispatch_id` again returns the first receipt; with `retry_failed` the message's turn is
-        tried again if it has failed, and the receipt is that of the retry. A session that it starts
-        gets the `tags`.
+        A `Token` starts one only if it names an agent. The same `dispatch_id` again returns the
+        first receipt; with `retry_failed` the message's turn is tried again if it has failed, and
+        the receipt is that of the retry. A session that this starts gets the `tags`.
         """
         if isinstance(to, Token):
             path = "/deliver"
@@ -287,11 +286,11 @@ class Client:
         queue: str | QueueEntry | None = None,
         output_type: type[Out] | None = None,
     ) -> RemoteRun[Out]:
-        """Start a run of a workflow; it is accepted for good when this returns.
+        """Start a run of a workflow; the run is durable when this returns.
 
-        The same `dispatch_id` again returns the first run, whatever has become of it; with another
-        input it is DispatchConflict. Outputs are JSON values, or of the `output_type` that is given
-        or that the workflow has.
+        The same `dispatch_id` again returns the first run, also after it has ended; with another
+        input it raises DispatchConflict. Outputs are JSON values, or of the `output_type` that is
+        given or that the workflow has.
         """
         new = NewSession(
             agent=workflow_name(workflow),
@@ -312,7 +311,7 @@ class Client:
         return found.run(self._connection, kind, is_ours=dispatch_id is None)
 
     def get_run(self, run_id: str, *, output_type: type[Any] | None = None) -> RemoteRun[Any]:
-        """Return a handle on a run; to await it makes sure that the run exists."""
+        """Return a handle on a run; awaiting it makes sure that the run exists."""
         return RemoteRun(self._connection, run_id, output_type=output_type)
 
     async def runs(
@@ -324,9 +323,9 @@ class Client:
         before: str | None = None,
         limit: int = 50,
     ) -> ListPage[RunSummary]:
-        """List runs, newest first, from where a page's `cursor` says on.
+        """List runs, newest first; `before` is the `cursor` of the page before.
 
-        With `tags`, those that were started with all of them.
+        With `tags`, only those that were started with all of them.
         """
         name = workflow_name(workflow) if workflow is not None else None
         check_run_status(status)
@@ -336,7 +335,7 @@ class Client:
         return ListPage((each.item() for each in found.runs), found.next_cursor)
 
     async def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
-        """End a session and erase all that is known of it, now and for good.
+        """End a session and erase it with its children, at once and for good.
 
         Its sessions at remote agents are ended first, unless `cancel_remote=False`.
         """
@@ -368,11 +367,10 @@ class Client:
         before: str | None = None,
         limit: int = 50,
     ) -> ListPage[SessionInfo]:
-        """List sessions, newest first, from where a page's `cursor` says on.
+        """List sessions, newest first; `before` is the `cursor` of the page before.
 
-        With `tags`, those that were started with all of them.
-
-        With `failed`, those whose last turn failed: with this `code`, at this instant or after it.
+        With `tags`, only those that were started with all of them. With `failed`, only those whose
+        last turn failed: with this `code`, at this instant or later.
         """
         query = some(agent=agent, status=status, cursor=before, limit=limit)
         query |= some(tag=[tag_text(*tag) for tag in check_tags(tags).items()] or None)

@@ -84,10 +84,10 @@ def shown(given: Any) -> str:
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True):
-    """One thing that happened, in its place. `cursor` is what to go on from.
+    """One thing that happened in a session. `events(after=event.cursor)` continues after it.
 
-    `session_id` is the session that it is of; where events of several come together, `path` leads
-    to it from the session that is read, through those between.
+    `session_id` is the event's session. With `events(children=True)`, `path` has the ids from the
+    session that is read down to the event's own.
     """
 
     offset: int

@@ -16,14 +16,14 @@ MAX_MESSAGE = 32 * 1024 * 1024
 
 
 class Text(Struct, frozen=True, gc=False, tag="text", tag_field="kind", omit_defaults=True):
-    """Words. `extra` is the provider's own, as JSON text."""
+    """A text. `extra` belongs to the provider, as JSON text."""
 
     text: str
     extra: str = ""
 
 
 class Image(Struct, frozen=True, gc=False, tag="image", tag_field="kind", omit_defaults=True):
-    """A picture, by its bytes or by an address that the provider fetches."""
+    """A picture: its bytes, or an address that the provider fetches."""
 
     data: bytes = b""
     url: str = ""
@@ -31,7 +31,7 @@ class Image(Struct, frozen=True, gc=False, tag="image", tag_field="kind", omit_d
 
 
 class File(Struct, frozen=True, gc=False, tag="file", tag_field="kind", omit_defaults=True):
-    """A document, by its bytes or by an address that the provider fetches."""
+    """A document: its bytes, or an address that the provider fetches."""
 
     data: bytes = b""
     url: str = ""

@@ -118,9 +118,10 @@ class Receipt(Generic[Out]):
         return f"Receipt({self.delivery_id} for {self.session_id}, lane {self.lane}{again})"
 
     async def result(self, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait for the message's turn to end, or for it to need a human; for so long at most.
+        """Wait for the message's turn to end, or to need a human.
 
-        When that is up the result is `running`, with what is waited for.
+        After the `timeout` the result's status is `running`, and `waiting_for` says what it waits
+        for.
         """
         return await self.session.result_of(self.delivery_id, timeout=timeout)
 

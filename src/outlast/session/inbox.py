@@ -181,10 +181,14 @@ MIB = 1024 * 1024
 
 
 class QueueLimits(Struct, frozen=True):
-    """How many messages may wait in a session and in all of a tenant's; 0 is any number.
+    """How many messages may wait, and how large a session may be; 0 is any number.
 
-    A session with `session_bytes` takes no more messages and no changes of its state, and its turns
-    fail: all of it is read into a worker's memory, several times as large. 0 is any number.
+    Attributes:
+        session: Messages that wait in one session.
+        tenant: Messages that wait in all sessions of a tenant.
+        session_bytes: A session of this size takes no more messages and no changes of its state,
+            and its turns fail. A worker reads all of it into memory, where it takes several times
+            as much.
     """
 
     session: int = 0

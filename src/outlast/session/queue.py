@@ -33,11 +33,14 @@ from outlast.store import AdmissionReceipt, LineInfo, Store
 
 
 class QueueEntry(Struct, frozen=True):
-    """Where a session stands in the queue of this name.
+    """The place of a session in a queue. What is left out is as the queue says.
 
-    Of sessions with the same `key` only so many have turns that run at once, if the queue says so.
-    With a `priority` it is so many seconds ahead of its time, 600 at most; behind it, if that is
-    negative. Its first turn begins after a `delay`. What is left out is as the queue says.
+    Attributes:
+        name: The queue.
+        key: The queue may limit how many turns of sessions with the same key run at once.
+        priority: Seconds, 600 at most: the session counts as if it had asked so much earlier;
+            later, if negative.
+        delay: Time from the start until its first turn begins at the earliest.
     """
 
     name: str

@@ -36,7 +36,7 @@ NOWHERE = ""
 class Token(Struct, frozen=True):
     """A continuation token, as the address of a message.
 
-    With an `agent`, a session of it is started where the token leads to no living one.
+    With an `agent`, a session of it is started if no living session has the token.
     """
 
     token: str
@@ -44,7 +44,7 @@ class Token(Struct, frozen=True):
 
 
 class Key(Struct, frozen=True):
-    """The one session of an agent that has a key, as the address of a message."""
+    """The address of an agent's one session with this key; the first message starts it."""
 
     agent: Agent[Any, Any] | str
     key: str

@@ -17,14 +17,15 @@ LEAST_RESULT = 200
 
 
 class ContextPolicy(Struct, frozen=True, kw_only=True):
-    """How much of a session the model is sent. The log stays whole, and so does its history.
+    """How much of a session the model is sent. The log and the history stay whole.
 
-    A request that would have `max_tokens` is made shorter first, to `target` of that: then what was
-    read again later is dropped (`superseded`: of tools with `reads=`), old results are cleared
-    (`clear`, but for the last `keep_results`), and the oldest messages are left out, or with
-    `summarize` summed up by the model. A result of more than `max_result` bytes is told by its
-    beginning and its end; all of it, and what was cleared, is read with the tool `read_result`.
-    A request that the provider finds too long is made shorter whatever this says, and made again.
+    A request that would reach `max_tokens` is first shortened to `target` of that, in this order:
+    results that were read again later are dropped (`superseded`, for tools with `reads=`), old
+    results are cleared (`clear`, except the last `keep_results`), and the oldest messages are left
+    out, or with `summarize` summed up by the model. A result of more than `max_result` bytes is
+    always cut to its beginning and its end; the model can read cut and cleared results with the
+    tool `read_result`. A request that the provider finds too long is shortened whatever this policy
+    says, and made again.
     """
 
     max_tokens: int | None = None

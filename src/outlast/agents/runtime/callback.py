@@ -34,7 +34,7 @@ class ReceivedCallback(Struct, frozen=True):
 class Callback:
     """An address at which a tool can be reached from outside, once, for a while.
 
-    `url` is a secret: any caller with it can use it. It is empty once the call has come and the
+    `url` is a secret: any caller that has it can use it. It is empty once the call has come and the
     tool runs again.
     """
 
@@ -45,13 +45,13 @@ class Callback:
         self._pauses = 0
 
     async def wait(self) -> ReceivedCallback:
-        """Wait for the call, holding nothing; the tool is run again from its first line then."""
+        """Park until the call comes; the tool is then run again from its first line."""
         if (known := self._waiting.come_since(self.name)) is None:
             raise self._waiting.stop_at(NewWait(self.name))
         return self._received(known)
 
     async def wait_for(self, timeout: Span) -> ReceivedCallback | None:
-        """Wait likewise, but for a while only; None if no call has come by then."""
+        """Do the same, but only for a while; return None if no call has come by then."""
         self._pauses += 1
         # Each wait for a while is one of its own: the second does not end with the first one's
         # timer.

@@ -87,7 +87,7 @@ class SessionContext:
         self._waiting: WaitTracker | None = None
 
     def query(self, kind: type[T]) -> Slice[T]:
-        """Return what the session keeps of a type, this call's own changes included."""
+        """Return the session's values of a type, this call's own changes included."""
         return self._state.query(type_of(kind))
 
     @overload
@@ -97,7 +97,7 @@ class SessionContext:
     def mutate(self) -> SessionMutation: ...
 
     def mutate(self, kind: type[T] | None = None) -> SliceMutation[T] | SessionMutation:
-        """Return the way to change what the session keeps of a type, or all that it keeps.
+        """Return the way to change the session's values of a type, or of all types.
 
         Changes are recorded with the call's outcome.
         """
@@ -109,9 +109,9 @@ class SessionContext:
     async def set_continuation_token(self, token: str, *, revoke: Sequence[str] = ()) -> None:
         """Give the session another address; the old ones forward to it unless revoked.
 
-        With the token of a channel's thread it is anchored there: its answers, requests and
-        sign-ins are told there from now on, wherever it began. UnknownChannel is raised for one
-        of a channel that the app has not: nobody could be told.
+        With the token of a channel's thread, the session's answers, requests and sign-ins are sent
+        to that thread from now on, wherever the session began. UnknownChannel is raised for the
+        token of a channel that the app does not have.
         """
         if self._journal is None or self._waiting is None:
             raise InvalidInput("a continuation token can be set by tools only")
@@ -175,12 +175,12 @@ class Context(ConcurrentWaits, Generic[Deps]):
 
     @property
     def has_address(self) -> bool:
-        """Whether the app can be reached from outside, so that callbacks can be opened."""
+        """Whether the app has a `public_url`, so that callbacks can be opened."""
         return bool(self._environment.public_url)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the turn is being cancelled: a good time to stop."""
+        """Whether the turn is being cancelled: a long tool should look, and stop."""
         return self._journal.is_cancelled
 
     @property
@@ -201,7 +201,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
 
     @for_async_tools
     async def heartbeat(self, progress: Any = None) -> None:
-        """Tell readers how far this call is. Cheap: at most ten a second are kept."""
+        """Tell readers how far this call is. It is cheap: at most ten a second are recorded."""
         self._not_in_transaction("heartbeat")
         text = to_json(progress, f"{self.tool} gave as its progress")
         with self._waiting.busy():
@@ -253,19 +253,22 @@ class Context(ConcurrentWaits, Generic[Deps]):
     ) -> Any:
         """Do something once, however often this call is run again, and return its result.
 
-        The result comes back from JSON: as the type that the function says it returns, else as
-        plain data. A step is known by its `name`, or by its function and its arguments, and by how
-        many of these came before it; each branch of a `gather` has its own. What it raises is
-        StepError, and is recorded too, after `max_attempts` tries in all.
-        `on_interrupt` says what it means that a step was cut off, or took longer than `timeout`:
+        The result comes back from JSON: as the type that the function is declared to return, else
+        as plain data. A step is known by its `name`, or by its function and arguments, and by how
+        many of the same came before it; each branch of a `gather` has its own. If the function
+        raises, it is tried `max_attempts` times; then the error is recorded, and StepError is
+        raised.
+
+        `on_interrupt` says what happens after a step was cut off, or took longer than `timeout`:
         "report" raises StepInterrupted, "rerun" does it again, "ask" asks a human, "fail" fails the
-        turn, and a function of the same arguments finds out and returns the result, or NotDone.
-        Unless it says "rerun", the start of the step is recorded before its function is called. In
-        a tool the default is what the tool itself says of interruptions; in a workflow it is
-        "report". A step that is `readonly` is done again.
-        A `transactional` step is an async function that is given a transaction of Outlast's own
+        turn, and a function of the same arguments finds out and returns the result, or NotDone. The
+        default in a tool is what the tool says of interruptions, in a workflow "report". A
+        `readonly` step is done again. Except with "rerun" or `readonly`, the start of the step is
+        recorded before its function is called.
+
+        A `transactional` step is an async function that gets a transaction of Outlast's own
         database as its first argument: its statements and the record of its result are one commit,
-        so that it happens once and nothing has to be said of cuts.
+        so it happens once.
         """
         self._not_in_transaction("step")
         rules = step_rules(
@@ -294,15 +297,14 @@ class Context(ConcurrentWaits, Generic[Deps]):
         timeout: Span | None = None,
         on_expiry: OnExpiry = "deny",
     ) -> Answer:
-        """Ask a human and wait, for a week if need be, or only for a `timeout`.
+        """Ask a human and wait, for as long as the `timeout` says, or without limit.
 
-        If there is no answer by then, ToolError is raised; with `on_expiry="fail"` the turn
-        fails.
-        The call ends here and is run again from its first line when the answer is there.
-        An answer is known by the exact question and its options. Give the question a `name` where
-        its words may differ from run to run: then it is the same question whatever it says, and
-        `answer.prompt` has the words that the human saw. If the option that was chosen is not
-        offered any more, the question is asked anew.
+        The call ends here and is run again from its first line when the answer is there. Without an
+        answer in time ToolError is raised; with `on_expiry="fail"` the turn fails.
+
+        A question is known by its exact words and options. If the words differ from run to run,
+        give it a `name`: then it is the same question, and `answer.prompt` has the words that the
+        human saw. If the chosen option is no longer offered, the question is asked again.
         """
         self._not_in_transaction("ask")
         question = Question(
@@ -344,9 +346,9 @@ class Context(ConcurrentWaits, Generic[Deps]):
 
     @for_async_tools
     async def sleep(self, duration: Span, *, name: str | None = None) -> None:
-        """Wait, holding nothing. The call is run again from its first line afterwards.
+        """Wait for a time. The call parks, and is run again from its first line afterwards.
 
-        It is known by its `name`, or by how many sleeps came before it, never by its length.
+        A sleep is known by its `name`, or by how many sleeps came before it, never by its length.
         """
         self._not_in_transaction("sleep")
         wait, known = self._waiting.next("sleep", time_name(name))
@@ -355,9 +357,9 @@ class Context(ConcurrentWaits, Generic[Deps]):
 
     @for_async_tools
     async def wait_until(self, at: datetime, *, name: str | None = None) -> None:
-        """Wait for an instant, holding nothing. One that has passed is not waited for.
+        """Wait until an instant, like `sleep`; return at once if it has passed.
 
-        It is known as a `sleep` is.
+        It is known in the same way as a `sleep`.
         """
         self._not_in_transaction("wait_until")
         due_at = since_epoch("an instant", at)
@@ -369,8 +371,8 @@ class Context(ConcurrentWaits, Generic[Deps]):
     async def callback(self, name: str, *, timeout: Span) -> Callback:
         """Open an address at which a service outside can call this tool, once.
 
-        Hand its `url` over within a `ctx.step`, then `await callback.wait()`. Only a digest of
-        the address is kept. After `timeout`, a week perhaps, it leads nowhere and the wait fails.
+        Hand its `url` over within a `ctx.step`, then `await callback.wait()`. Only a digest of the
+        address is stored. After the `timeout` the address is closed and the wait fails.
         """
         self._not_in_transaction("callback")
         about = check_id("name of a callback", name)
@@ -398,12 +400,12 @@ class Context(ConcurrentWaits, Generic[Deps]):
         timeout: Span | None = None,
         instead_of: str = "",
     ) -> str:
-        """Return an access token for a connection of the app; wait for a sign-in if need be.
+        """Return an access token for a connection of the app; wait for a sign-in if there is none.
 
-        It is the principal's, or the app's, and good for these `scopes`. Where somebody has to
-        sign in first, the call ends here and is run again from its first line when they have;
-        ToolError is raised if they said no, or did nothing before the `timeout`. A token that the
-        service has refused is given as `instead_of`, for another one.
+        The token is the principal's, or the app's, and has these `scopes`. If somebody has to sign
+        in first, the call ends here and is run again from its first line afterwards. ToolError is
+        raised if the user declined, or did nothing before the `timeout`. Pass a token that the
+        service has rejected as `instead_of` to get another one.
         """
         self._not_in_transaction("require_auth")
         if self._environment.sign_ins is None:
@@ -423,7 +425,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
 
     @for_async_tools
     def agent(self, name: str) -> Subagent:
-        """Return another agent of the app, or one elsewhere that its agents know, to be asked."""
+        """Return another agent of the app, or a remote agent that its agents know, to ask it."""
         agent = self._environment.agents.get(name)
         if agent is None:
             self._not_in_transaction("agent")
