@@ -244,7 +244,7 @@ class SyncSession(Bridge[Session[Out]]):
         principal: str = "",
         deadline: datetime | timedelta | None = None,
     ) -> SyncReceipt[Out]:
-        """Put a message into the session's queue; it is there for good when this returns."""
+        """Put a message into the session's queue; the message is durable when this returns."""
         return SyncReceipt(
             self._thread.run(
                 self._target.send(
@@ -269,7 +269,7 @@ class SyncSession(Bridge[Session[Out]]):
         dispatch_id: str | None = None,
         principal: str = "",
     ) -> SyncReceipt[Out]:
-        """Answer an open request (itself or its id) with one of its options, a text, or both."""
+        """Answer an open request (the request or its id) with an option, a text, or both."""
         return SyncReceipt(
             self._thread.run(
                 self._target.answer(
@@ -287,15 +287,15 @@ class SyncSession(Bridge[Session[Out]]):
     def cancel(
         self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, principal: str = ""
     ) -> None:
-        """Stop the open turn of a lane, or the message that is next. What else is queued stays."""
+        """Stop the open turn of a lane, or its next message if no turn is open."""
         self._thread.run(self._target.cancel(reason, turn=turn, lane=lane, principal=principal))
 
     def end(self, reason: str = "", *, principal: str = "") -> None:
-        """End the session for good, also while its lanes work."""
+        """End the session for good, also while its lanes are at work."""
         self._thread.run(self._target.end(reason, principal=principal))
 
     def retry(self, *, lane: str = MAIN, principal: str = "") -> SyncReceipt[Out]:
-        """Try a lane's failed turn again from where it failed, without saying anything anew."""
+        """Try a lane's failed turn again from where it failed; no message is sent again."""
         return SyncReceipt(
             self._thread.run(self._target.retry(lane=lane, principal=principal)), self._thread
         )
@@ -308,17 +308,17 @@ class SyncSession(Bridge[Session[Out]]):
         internals: bool = False,
         children: bool = False,
     ) -> Iterator[Event]:
-        """Give all events after a cursor, then new ones as they are committed."""
+        """Yield all events after a cursor, then new ones as they are committed."""
         return self._thread.iterate(
             self._target.events(after, follow=follow, internals=internals, children=children)
         )
 
     def wait(self, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait until nothing is queued, ready or running, and say what the last turn came to."""
+        """Wait until nothing is queued, ready or running; return the result of the last turn."""
         return self._thread.run(self._target.wait(timeout=timeout))
 
     def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait for one delivery to be settled, or for its turn to need a human."""
+        """Wait until one delivery is settled, or its turn needs a human."""
         return self._thread.run(self._target.result_of(delivery_id, timeout=timeout))
 
     def history(self, lane: str = MAIN) -> list[Message]:
@@ -326,7 +326,7 @@ class SyncSession(Bridge[Session[Out]]):
         return self._thread.run(self._target.history(lane))
 
     def query(self, kind: type[T]) -> SyncSliceQuery[T]:
-        """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
+        """Return the session's values of a type: `await session.query(T).all()`."""
         return SyncSliceQuery(self._target.query(kind), self._thread)
 
     @overload
@@ -338,7 +338,7 @@ class SyncSession(Bridge[Session[Out]]):
     def mutate(
         self, kind: type[T] | None = None, *, principal: str = ""
     ) -> SyncSliceChanges[T] | SyncSessionChanges:
-        """Return the way to change what the session keeps of a type, or all that it keeps."""
+        """Return the way to change the session's values of a type, or of all types."""
         found = self._target.mutate(kind, principal=principal)
         if isinstance(found, SliceChanges):
             return SyncSliceChanges(found, self._thread)
@@ -347,7 +347,7 @@ class SyncSession(Bridge[Session[Out]]):
     def compact(
         self, *, lane: str = MAIN, dispatch_id: str | None = None, principal: str = ""
     ) -> SyncReceipt[Out]:
-        """Have less of a lane sent to the model from here on. The log stays whole."""
+        """Shorten what the model is sent of a lane from here on. The log stays whole."""
         return SyncReceipt(
             self._thread.run(
                 self._target.compact(lane=lane, dispatch_id=dispatch_id, principal=principal)
@@ -358,14 +358,14 @@ class SyncSession(Bridge[Session[Out]]):
     def rewind(
         self, to: str, *, dispatch_id: str | None = None, principal: str = ""
     ) -> SyncReceipt[Out]:
-        """Have the model see the session as it did behind the turn `to`, such as "t3"."""
+        """Show the model the session as it was after the turn `to`, such as "t3"."""
         return SyncReceipt(
             self._thread.run(self._target.rewind(to, dispatch_id=dispatch_id, principal=principal)),
             self._thread,
         )
 
     def snapshot(self, *, at: int | None = None) -> Snapshot:
-        """Return all that the session keeps now, and what it is known by."""
+        """Return all values of the session's state, and its id, tags, parent and children."""
         return self._thread.run(self._target.snapshot(at=at))
 
     def milestones(self) -> list[Milestone]:
@@ -373,7 +373,7 @@ class SyncSession(Bridge[Session[Out]]):
         return self._thread.run(self._target.milestones())
 
     def explain(self) -> Explanation:
-        """Say of each lane what it does or waits for, and why."""
+        """Say for each lane what it does or waits for, and why."""
         return self._thread.run(self._target.explain())
 
     def usage(self) -> TreeUsage:
@@ -786,11 +786,11 @@ class SyncRun(Bridge[Run[Out]]):
         return self._thread.run(self._target.info())
 
     def status(self) -> RunStatus:
-        """Return how the run stands."""
+        """Return the run's status."""
         return self._thread.run(self._target.status())
 
     def wait(self, *, timeout: Span | None = None) -> RunResult[Out]:
-        """Wait until the run has ended or needs a human, and return what it has come to."""
+        """Wait until the run has ended or needs a human, and return its result."""
         return self._thread.run(self._target.wait(timeout=timeout))
 
     def events(
@@ -801,7 +801,7 @@ class SyncRun(Bridge[Run[Out]]):
         internals: bool = False,
         children: bool = False,
     ) -> Iterator[Event]:
-        """Give all events of the run after a cursor, as `Session.events` does."""
+        """Yield all events of the run after a cursor, as `Session.events` does."""
         return self._thread.iterate(
             self._target.events(after, follow=follow, internals=internals, children=children)
         )
@@ -859,7 +859,7 @@ class SyncRun(Bridge[Run[Out]]):
         )
 
     def cancel(self, reason: str = "", *, principal: str = "") -> None:
-        """End the run: what it is at is stopped, and what it has done is undone as it said."""
+        """End the run: stop it, and undo what it has done, as its body registered."""
         self._thread.run(self._target.cancel(reason, principal=principal))
 
 

@@ -44,11 +44,11 @@ class StartingSession(Struct, frozen=True):
 
 
 class Subscription(Struct, frozen=True):
-    """Events of the types in `events`, of all sessions of an agent, posted to `url`.
+    """Posts events of the types in `events`, of all sessions of an agent, to a `url`.
 
-    A session remembers its subscriptions by their `name`, with the types of events as they were
-    when it was started; URL and secret are those of the code that runs when an event is posted.
-    Without a `secret` of its own it is signed with the app's.
+    A session keeps its subscriptions by `name`, with their types of events as they were at its
+    start; URL and secret are those of the code that runs when an event is posted. Without a
+    `secret` the app's signs.
     """
 
     url: str

@@ -75,7 +75,7 @@ class DedupeKey(Struct, frozen=True):
 
 
 class Tool(Generic[P, R]):
-    """A function with a schema and rules for its calls. Made by `@tool`; callable as it was."""
+    """A function with a schema and rules for its calls, made by `@tool`. It can still be called."""
 
     def __init__(
         self,
@@ -295,18 +295,30 @@ def tool(
 
 
 def tool(function: Function | None = None, /, **options: Any) -> Any:
-    """Make a function a tool.
+    """Make a function a tool. The schema comes from its type hints and its docstring.
 
-    Its schema comes from the type hints, its description from the docstring. What an
-    interruption means for it: `readonly=True` or `idempotent=True` say that it can be run
-    again; otherwise the model is told that the outcome is unknown, unless `on_interrupt` says
-    "ask", "fail", "rerun" or is a function `reconcile(ctx, args)` that finds out. A call that
-    fails is made `max_attempts` times in all. `mutex` is a text with arguments in braces: of all
-    calls in the tenant for which it reads the same, one runs at a time. `reads` and `writes` name
-    the arguments that say which resources a call reads and writes, or are functions of the
-    arguments that return them: policies go by these (`outlast.rules`). `aliases` are names that the
-    tool had before, the oldest first: its idempotency keys stay those of that name, and calls that
-    are open under one of them go on with this tool.
+    Keyword Args:
+        name: The tool's name; the function's if None.
+        description: What the model is told; the docstring without `Args:` if None.
+        approval: "never", "once", "always", a function of the arguments, or an `Approval`.
+        readonly: It changes nothing: it begins without waiting for a commit, and is run again.
+        idempotent: Running it twice does no harm: it is run again after an interruption.
+        idempotency_key: A function of the arguments: calls with the same key are the same; with a
+            `DedupeKey` only the first one runs.
+        on_interrupt: What follows an interruption: "report" tells the model that the outcome is
+            unknown (the default), "rerun", "ask" a human, "fail" the turn, or a function
+            `reconcile(ctx, args)` that finds out.
+        transactional: Gives the tool `ctx.tx`, a transaction with the record of its outcome.
+        timeout: After it the call counts as interrupted.
+        max_attempts: Tries of a call that fails, the first included.
+        mutex: A text with arguments in braces: calls in a tenant for which it reads the same run
+            one at a time.
+        limit: Bounds the calls of the tool, across sessions and workers.
+        reads: The arguments that name the resources which a call reads, or a function of the
+            arguments; for policies (`outlast.rules`).
+        writes: The same for resources that it writes.
+        aliases: Names that the tool had before, the oldest first. Open calls under one of them go
+            on with this tool; idempotency keys stay those of the oldest name.
     """
     if function is not None:
         return Tool(function)

@@ -111,7 +111,7 @@ def check_bookmark(given: Any) -> Bookmark:
 
 
 class RemoteSession(Generic[Out]):
-    """A handle on one session of a server. To await it makes sure that the session exists."""
+    """A handle on one session of a server. Awaiting it makes sure that the session exists."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RemoteSession(Generic[Out]):
 
     @property
     def bookmark(self) -> Bookmark:
-        """Return where the reading of events stands: behind the one that was given last."""
+        """The place after the last event that was read: keep it as JSON, for `Client.resume`."""
         return Bookmark(session_id=self.id, continuation_token=self._token, after=self._cursor)
 
     async def info(self) -> RemoteInfo:
@@ -161,7 +161,7 @@ class RemoteSession(Generic[Out]):
         return (await self.info()).usage
 
     async def continuation_token(self) -> str:
-        """Return the session's newest continuation token; nothing if the key may not send."""
+        """Return the session's newest continuation token; None without the scope `send`."""
         return (await self.info()).token
 
     # In
@@ -175,10 +175,10 @@ class RemoteSession(Generic[Out]):
         lane: str = MAIN,
         deadline: datetime | timedelta | None = None,
     ) -> RemoteReceipt[Out]:
-        """Put a message into the session's queue; it is there for good when this returns.
+        """Put a message into the session's queue; the message is durable when this returns.
 
         The same `dispatch_id` again returns the first receipt; with `retry_failed` the message's
-        turn is tried again if it has failed, and the receipt is that of the retry. At its
+        turn is tried again if it has failed, and the receipt is that of the retry. At the
         `deadline` the message's turn fails.
         """
         body = retry_failed_out(retry_failed, dispatch_id) | some(
@@ -198,7 +198,7 @@ class RemoteSession(Generic[Out]):
         args: Mapping[str, Any] | None = None,
         dispatch_id: str | None = None,
     ) -> RemoteReceipt[Out]:
-        """Answer an open request (itself or its id) with one of its options, a text, or both."""
+        """Answer an open request (the request or its id) with an option, a text, or both."""
         request_id = id_of(request)
         check_answered(request_id, option, text)
         to_json(args, OF_AN_ANSWER)  # so that what is refused has a name
@@ -229,10 +229,11 @@ class RemoteSession(Generic[Out]):
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=is_ours)
 
     async def cancel(self, reason: str = "", *, turn: str | None = None, lane: str = MAIN) -> None:
-        """Stop the open turn of a lane. The session and what is queued in it stay.
+        """Stop the open turn of a lane. The session and its queue stay.
 
-        A `turn` that is named is stopped in its own lane. Without one this is not repeated if the
-        first try may have done it: the next turn could have begun since.
+        If you name a `turn`, only that one is stopped, in its own lane. Without a `turn` the client
+        does not try again after a first try that may have worked: the next turn could have begun
+        since.
         """
         body = some(reason=reason, turn=turn, lane=check_id("lane", lane))
         await self._connection.call(
@@ -246,7 +247,7 @@ class RemoteSession(Generic[Out]):
         )
 
     async def retry(self, *, lane: str = MAIN) -> RemoteReceipt[Out]:
-        """Try a lane's failed turn again from where it failed, without saying anything anew."""
+        """Try a lane's failed turn again from where it failed; no message is sent again."""
         raw = await self._connection.call(
             "POST", f"{self._path}/retry", body={"lane": check_id("lane", lane)}, is_safe=False
         )
@@ -255,11 +256,11 @@ class RemoteSession(Generic[Out]):
     async def compact(
         self, *, lane: str = MAIN, dispatch_id: str | None = None
     ) -> RemoteReceipt[Out]:
-        """Have less of a lane sent to the model from here on. The log stays whole."""
+        """Shorten what the model is sent of a lane from here on. The log stays whole."""
         return await self._change_context("compact", {"lane": check_id("lane", lane)}, dispatch_id)
 
     async def rewind(self, to: str, *, dispatch_id: str | None = None) -> RemoteReceipt[Out]:
-        """Have the model see the session as it did behind the turn `to`. The log stays whole."""
+        """Show the model the session as it was after the turn `to`. The log stays whole."""
         return await self._change_context("rewind", {"to": check_id("turn", to)}, dispatch_id)
 
     async def _change_context(
@@ -272,7 +273,7 @@ class RemoteSession(Generic[Out]):
     # State
 
     def query(self, kind: type[T]) -> SliceQuery[T]:
-        """Return what the session keeps of a type, read anew whenever it is asked."""
+        """Return the session's values of a type, read again at each call."""
         return SliceQuery(type_of(kind), self._slices)
 
     async def _slices(self) -> Slices:
@@ -285,7 +286,7 @@ class RemoteSession(Generic[Out]):
     def mutate(self, kind: None = None) -> SessionChanges: ...
 
     def mutate(self, kind: type[T] | None = None) -> SliceChanges[T] | SessionChanges:
-        """Return the way to change what the session keeps of a type, or all that it keeps.
+        """Return the way to change the session's values of a type, or of all types.
 
         The server has to know the slices and events by the same names.
         """
@@ -301,7 +302,7 @@ class RemoteSession(Generic[Out]):
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=dispatch_id is None)
 
     async def snapshot(self) -> Snapshot:
-        """Return all that the session keeps now, and what it is known by."""
+        """Return all values of the session's state, and its id, tags, parent and children."""
         return Snapshot.from_json(await self._connection.call("GET", f"{self._path}/state"))
 
     # Out
@@ -314,13 +315,12 @@ class RemoteSession(Generic[Out]):
         internals: bool = False,
         children: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """Give all events after a cursor, then new ones as they are committed.
+        """Yield all events after a cursor, then new ones as they are committed.
 
-        Ends when all was given and nothing is queued, ready or running; with `follow=False`
-        at the present end. Without a cursor it begins at the beginning, and where the session
-        was resumed from a bookmark, behind that. A connection that is lost is taken up again.
-        With `children` the events of all sessions that this one starts on its server come between
-        its own; `session_id` says whose they are.
+        It ends when nothing is queued, ready or running; with `follow=False` at the present end.
+        Without a cursor it begins at the first event, or after the bookmark of a resumed session. A
+        lost connection is taken up again. With `children` the events of all sessions that this one
+        starts on its server come between its own; `session_id` says whose they are.
         """
         start = (self._cursor if self._is_resumed else "0") if after is None else after
         read = self._read_all if children else self._read
@@ -354,18 +354,18 @@ class RemoteSession(Generic[Out]):
         return info.end if is_at_rest(info) else None
 
     async def wait(self, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait until nothing is queued, ready or running, and say what the last turn came to.
+        """Wait until nothing is queued, ready or running; return the result of the last turn.
 
-        When the `timeout` is up before, the result is `running`, and its `waiting_for` says what
-        the session waits for. Without one this waits for as long as it takes, also for a provider
-        that is away, of which the log of this process is told.
+        After the `timeout` the status is `running`, and `waiting_for` says what the session waits
+        for. Without a `timeout` this waits for as long as it takes, also for a provider that is
+        away; a warning in this process's log says so.
         """
         return await self._result(None, timeout)
 
     async def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait for one delivery to be settled, or for its turn to need a human.
+        """Wait until one delivery is settled, or its turn needs a human.
 
-        A `timeout` is as for `wait`.
+        The `timeout` is as for `wait`.
         """
         return await self._result(check_id("delivery_id", delivery_id), timeout)
 

@@ -23,7 +23,7 @@ SCOPES = {
 class Principal(Struct, frozen=True):
     """An authenticated caller: its tenant, its name and its scopes.
 
-    `key_id` is that of the key that they came with, if it was one of the store's.
+    `key_id` is the id of the store's key that it came with, if any.
     """
 
     tenant: str

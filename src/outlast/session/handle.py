@@ -127,7 +127,7 @@ class Receipt(Generic[Out]):
 
 
 class Session(Generic[Out]):
-    """A handle on one session. Holds nothing of it; make as many as you like."""
+    """A handle on one session. It holds no state; make as many as you like."""
 
     def __init__(
         self,
@@ -179,10 +179,10 @@ class Session(Generic[Out]):
         principal: str = "",
         deadline: datetime | timedelta | None = None,
     ) -> Receipt[Out]:
-        """Put a message into the session's queue; it is there for good when this returns.
+        """Put a message into the session's queue; the message is durable when this returns.
 
         The same `dispatch_id` again returns the first receipt; with `retry_failed` the message's
-        turn is tried again if it has failed, and the receipt is that of the retry. At its
+        turn is tried again if it has failed, and the receipt is that of the retry. At the
         `deadline` the message's turn fails.
         """
         if retry_failed:
@@ -218,7 +218,7 @@ class Session(Generic[Out]):
         dispatch_id: str | None = None,
         principal: str = "",
     ) -> Receipt[Out]:
-        """Answer an open request (itself or its id) with one of its options, a text, or both."""
+        """Answer an open request (the request or its id) with an option, a text, or both."""
         principal = check_who(PRINCIPAL, principal)
         request_id = id_of(request)
         found = await self._store.listing.request(request_id) if is_id(request_id) else None
@@ -252,10 +252,10 @@ class Session(Generic[Out]):
     async def cancel(
         self, reason: str = "", *, turn: str | None = None, lane: str = MAIN, principal: str = ""
     ) -> None:
-        """Stop the open turn of a lane, or the message that is next. What else is queued stays.
+        """Stop the open turn of a lane, or its next message if no turn is open.
 
-        A `turn` that is named is stopped in its own lane, and no other is: if it is not open,
-        nothing happens, so this is safe to repeat.
+        Other queued messages stay. If you name a `turn`, only that one is stopped; if it is no
+        longer open, nothing happens, so it is safe to repeat.
         """
         cancel = r.CancelRequested(
             delivery_id="",
@@ -269,7 +269,7 @@ class Session(Generic[Out]):
         await self._add(info, cancel, lane, f"session:{self.id}", None)
 
     async def end(self, reason: str = "", *, principal: str = "") -> None:
-        """End the session for good, also while its lanes work."""
+        """End the session for good, also while its lanes are at work."""
         cancel = r.CancelRequested(
             delivery_id="",
             reason=check_text("a reason", reason),
@@ -279,7 +279,7 @@ class Session(Generic[Out]):
         await self._add(await self.info(), cancel, MAIN, f"session:{self.id}", None)
 
     async def retry(self, *, lane: str = MAIN, principal: str = "") -> Receipt[Out]:
-        """Try a lane's failed turn again from where it failed, without saying anything anew."""
+        """Try a lane's failed turn again from where it failed; no message is sent again."""
         info = await self._info_with(lane)
         last = await read_outcome(self._store, self.id, info.end + 1, lambda t: lane_of(t) == lane)
         if last is None or last.how != "failed":
@@ -323,16 +323,16 @@ class Session(Generic[Out]):
         internals: bool = False,
         children: bool = False,
     ) -> AsyncIterator[Event]:
-        """Give all events after a cursor, then new ones as they are committed.
+        """Yield all events after a cursor, then new ones as they are committed.
 
-        A cursor is the `cursor` of the last event that was read; if what was read is not in the log
-        any more (a backup was restored), that is HistoryGone. An offset is taken as well, and is
-        CursorAhead where the log is shorter.
+        `after` is the `cursor` of the last event that you read. If that event is no longer in the
+        log (a backup was restored), HistoryGone is raised. An offset is accepted too, and raises
+        CursorAhead if the log is shorter.
 
-        Ends when all was given and nothing is queued, ready or running; with `follow=False`
-        at the present end. With `children` the events of all sessions that this one starts come
-        between its own, those of remote agents too; `session_id` says whose they are. A remote
-        server that is away is tried again for as long as the events here go on.
+        It ends when nothing is queued, ready or running; with `follow=False` at the present end.
+        With `children` the events of all sessions that this one starts come between its own, also
+        those of remote agents; `session_id` says whose they are. A remote server that is away is
+        tried again for as long as events come here.
         """
         start = cursor_of(after)
         if children:
@@ -366,18 +366,18 @@ class Session(Generic[Out]):
         return self._handle(session_id).events(after, follow=follow, internals=internals)
 
     async def wait(self, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait until nothing is queued, ready or running, and say what the last turn came to.
+        """Wait until nothing is queued, ready or running; return the result of the last turn.
 
-        When the `timeout` is up before, the result is `running`, and its `waiting_for` says what
-        the session waits for. Without one this waits for as long as it takes, also for a provider
-        that is away, of which the log of this process is told.
+        After the `timeout` the status is `running`, and `waiting_for` says what the session waits
+        for. Without a `timeout` this waits for as long as it takes, also for a provider that is
+        away; a warning in this process's log says so.
         """
         return await self._result_within(None, timeout, logs=True)
 
     async def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
-        """Wait for one delivery to be settled, or for its turn to need a human.
+        """Wait until one delivery is settled, or its turn needs a human.
 
-        A `timeout` is as for `wait`.
+        The `timeout` is as for `wait`.
         """
         if not is_id(delivery_id):
             raise unknown_delivery(delivery_id)
@@ -479,7 +479,7 @@ class Session(Generic[Out]):
         return [message async for _, message in reader.read()]
 
     def query(self, kind: type[T]) -> SliceQuery[T]:
-        """Return the way to what the session keeps of a type: `await session.query(T).all()`."""
+        """Return the session's values of a type: `await session.query(T).all()`."""
         return SliceQuery(type_of(kind), partial(read_slices, self._store, self.id))
 
     @overload
@@ -491,7 +491,7 @@ class Session(Generic[Out]):
     def mutate(
         self, kind: type[T] | None = None, *, principal: str = ""
     ) -> SliceChanges[T] | SessionChanges:
-        """Return the way to change what the session keeps of a type, or all that it keeps.
+        """Return the way to change the session's values of a type, or of all types.
 
         A change is a delivery to the lane `main`, whose owner makes it between two steps.
         """
@@ -508,9 +508,9 @@ class Session(Generic[Out]):
     async def compact(
         self, *, lane: str = MAIN, dispatch_id: str | None = None, principal: str = ""
     ) -> Receipt[Out]:
-        """Have less of a lane sent to the model from here on. The log stays whole.
+        """Shorten what the model is sent of a lane from here on. The log stays whole.
 
-        The lane's owner does it between two steps, with an approval open after it; the receipt's
+        The lane's owner does it between two steps, or after an open approval; the receipt's
         `result()` waits until it is done.
         """
         return await self._change_context("compact", "", lane, dispatch_id, principal)
@@ -518,11 +518,11 @@ class Session(Generic[Out]):
     async def rewind(
         self, to: str, *, dispatch_id: str | None = None, principal: str = ""
     ) -> Receipt[Out]:
-        """Have the model see the session as it did behind the turn `to`, such as "t3".
+        """Show the model the session as it was after the turn `to`, such as "t3".
 
-        Nothing of what came after it is seen, and what has been compacted since is seen as it was.
-        The log, the session's state and what tools have done stay as they are. It is done when no
-        turn is open, and refused for a turn that is unknown.
+        The model sees nothing that came later; parts that were compacted since are seen in full
+        again. The log, the session's state and effects of tools stay. It is done when no turn is
+        open, and refused for an unknown turn.
         """
         turn = check_id("turn", to)
         return await self._change_context("rewind", turn, lane_of(turn), dispatch_id, principal)
@@ -544,17 +544,17 @@ class Session(Generic[Out]):
         return await self._add(info, change, lane, f"session:{self.id}", dispatch_id)
 
     def observe(self, kind: type[T], function: Observer[T]) -> Observation[T]:
-        """Have a function told how a slice changes, in this process and while it runs.
+        """Call a function when a slice changes, in this process and while it runs.
 
-        It is given the values before and after. `async with session.observe(T, fn):` ends with the
-        block, as does `close()`. Nothing of it is durable.
+        The function gets the values before and after. `async with session.observe(T, fn):` stops at
+        the end of the block, as does `close()`. Nothing of it is durable.
         """
         return Observation(self._store, self.id, type_of(kind), function)
 
     async def snapshot(self, *, at: int | None = None) -> Snapshot:
-        """Return all that the session keeps now, and what it is known by.
+        """Return all values of the session's state, and its id, tags, parent and children.
 
-        With `at`, what it kept when its log had come to that offset: that of a milestone, say.
+        With `at`, the state as it was at that offset of the log: that of a milestone, for example.
         """
         info = await self.info()
         if at is None:
@@ -567,7 +567,7 @@ class Session(Generic[Out]):
         return [each async for each in read_milestones(self._store, info.session_id)]
 
     async def explain(self) -> Explanation:
-        """Say of each lane what it does or waits for, and why."""
+        """Say for each lane what it does or waits for, and why."""
         now = date_of(self._store.clock.earliest())
         return explain(await gather(self._store, self.id, now))
 

@@ -24,7 +24,7 @@ RequestKind = Literal["approval", "question", "interrupted", "budget"]
 class Request(Struct, frozen=True, kw_only=True):
     """A question to a human. `tool`, `call_id` and `args` are the call that it is about.
 
-    Where a child asks, `path` leads to it through the sessions between.
+    If a child asks, `path` has the ids of the sessions that lead to it.
     """
 
     request_id: str

@@ -21,13 +21,15 @@ ResultStatus = Literal[
 class Result(Struct, Generic[Out], frozen=True, kw_only=True):
     """The result of a turn.
 
-    `status`: completed, waiting (for a human: see `requests`), failed (see `error`), cancelled,
-    ended, or idle where nothing has been said yet; refused and ignored are messages that no turn
-    took, because the session was over. It is running where the time to wait was up before.
-    `usage` is the turn's own, and its total with the children that it waited for.
-    `budget_exhausted` names the budget at whose end the turn handed back what it had; empty where
-    it ended by itself.
-    `waiting_for` says what a session that is running or waiting waits for; None: it is at work.
+    Attributes:
+        status: `completed`; `waiting` for a human (see `requests`); `failed` (see `error`);
+            `cancelled`; `ended`; `idle` if no message has come yet; `refused` or `ignored` if no
+            turn took the message, because the session was over; `running` if the `timeout` was up.
+        output: The answer: a text, or a value of the agent's `output_type`.
+        usage: The turn's own usage, and the total with the children that it waited for.
+        budget_exhausted: The budget at whose end the turn handed back what it had; empty if the
+            turn ended by itself.
+        waiting_for: What a running or waiting session waits for; None if it is at work.
     """
 
     status: ResultStatus
@@ -41,7 +43,7 @@ class Result(Struct, Generic[Out], frozen=True, kw_only=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the turn goes on when a human has answered its `requests`, or signed in."""
+        """Whether the turn goes on once a human has answered its `requests`, or signed in."""
         return self.status == "waiting"
 
     def unwrap(self) -> Out:

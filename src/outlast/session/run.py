@@ -58,11 +58,11 @@ ENDED: tuple[RunStatus, ...] = ("completed", "errored", "cancelled")
 
 
 class RunResult(Struct, Generic[Out], frozen=True, kw_only=True):
-    """What a run has come to so far.
+    """The result of a run so far.
 
-    With `status` waiting it needs a human (see `requests`), or the time to wait was up before it
-    ended; `waiting_for` says for what it waits. `error` says why it errored. `usage` is that of its
-    agents' model calls, in all that it started.
+    With the status `waiting` it needs a human (see `requests`), or the `timeout` was up before it
+    ended; `waiting_for` says what it waits for. `error` says why it errored. `usage` is that of the
+    model calls of all agents that it started.
     """
 
     status: RunStatus
@@ -120,9 +120,9 @@ async def wait_for_run(session: RunSession, timeout: Span | None) -> RunResult[A
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
-    """The record of a run: what it was started with, how it stands, what it came to, and when.
+    """The record of a run: its input, status, output and times.
 
-    `input` and `output` are plain data. It began at `started_at`, when a worker took it up.
+    `input` and `output` are plain data. `started_at` is when a worker took the run up.
     """
 
     run_id: str
@@ -157,7 +157,7 @@ StartRun = Callable[[NewSession], Awaitable[Receipt[Any]]]
 
 
 class Run(Generic[Out]):
-    """A handle on one run. Holds nothing of it; make as many as you like."""
+    """A handle on one run. It holds no state; make as many as you like."""
 
     def __init__(
         self,
@@ -181,15 +181,15 @@ class Run(Generic[Out]):
         return await self._session.info()
 
     async def status(self) -> RunStatus:
-        """Return how the run stands."""
+        """Return the run's status."""
         return OF_SESSION[(await self.info()).status]
 
     # Out
 
     async def wait(self, *, timeout: Span | None = None) -> RunResult[Out]:
-        """Wait until the run has ended or needs a human, and return what it has come to.
+        """Wait until the run has ended or needs a human, and return its result.
 
-        When the `timeout` is up before, the result says how it stands by then.
+        After the `timeout` the result says how the run stands by then.
         """
         found = await wait_for_run(self._session, timeout)
         if found.status != "completed":
@@ -208,7 +208,7 @@ class Run(Generic[Out]):
         internals: bool = False,
         children: bool = False,
     ) -> AsyncIterator[Event]:
-        """Give all events of the run after a cursor, as `Session.events` does."""
+        """Yield all events of the run after a cursor, as `Session.events` does."""
         return self._session.events(after, follow=follow, internals=internals, children=children)
 
     async def meta(self) -> RunInfo:
@@ -296,10 +296,10 @@ class Run(Generic[Out]):
     async def retry(self, *, dispatch_id: str | None = None, principal: str = "") -> Run[Out]:
         """Start a new run that tries this one again, with the same input, and return it.
 
-        What succeeded in this one is not done again: its steps, answers, events and children. Steps
-        that failed are done anew. If this one was undone, the new one begins from the start; if
-        that had failed, it goes on with the undo. Raises NothingToRetry unless this one has
-        errored or was cancelled.
+        Steps, answers, events and children that succeeded are taken over; steps that failed are
+        done again. If this run was undone, the new one begins from the start; if its undo failed,
+        the new one goes on with the undo. NothingToRetry is raised unless this run has errored or
+        was cancelled.
         """
         again = await retry_of(self._session._store, await self.info(), dispatch_id, principal)
         receipt = await self._start(again)
@@ -326,7 +326,7 @@ class Run(Generic[Out]):
         await self._session._add(await self.info(), sent, MAIN, f"session:{self.id}", dispatch_id)
 
     async def cancel(self, reason: str = "", *, principal: str = "") -> None:
-        """End the run: what it is at is stopped, and what it has done is undone as it said."""
+        """End the run: stop it, and undo what it has done, as its body registered."""
         await self._session.end(reason, principal=principal)
 
 

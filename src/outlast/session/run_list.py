@@ -15,7 +15,7 @@ RUN_STATUSES: tuple[str, ...] = get_args(RunStatus)
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """A run as it is listed. `Run.meta` says the rest: what it was given, and what it came to."""
+    """A run as it is listed. `Run.meta` has the rest: its input and output."""
 
     run_id: str
     workflow: str

@@ -38,8 +38,8 @@ CursorsOf = Callable[[StartingSession], tuple[r.NewOutboxCursor, ...]]
 class Webhook(Struct, frozen=True):
     """Where the events of one session are posted.
 
-    Without `events` it is told how turns and the session end, and what a human is asked. What is
-    posted is signed with the `secret`, or else with that of the app's WebhookSettings.
+    Without `events`: how turns and the session end, and requests to humans. Posts are signed with
+    the `secret`, or with that of the app's WebhookSettings.
     """
 
     url: str

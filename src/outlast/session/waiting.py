@@ -55,14 +55,19 @@ AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
 
 
 class WaitingFor(Struct, frozen=True, kw_only=True, gc=False):
-    """The wait of a session: its own, or that of a child which it waits for.
+    """What a session, or a child of it, waits for.
 
-    `session_id`, `agent` and `lane` say whose. `since` is when it began; for a provider that is its
-    first failure, and `error` its last, with a `hint` of what to mend; for `code` it names the tool
-    that no worker has had. `next_try_at` is when the
-    provider is asked again, by this session or by one before it in line, or when a wait goes on by
-    itself; None: that is under way, or something has to come first. `blocked`: it does not pass by
-    itself, somebody has to mend it.
+    Attributes:
+        kind: "provider", "request", "timer", …
+        session_id: The session that waits: this one or a child.
+        agent: Its agent.
+        lane: Its lane.
+        since: When the wait began; for a provider, its first failure.
+        next_try_at: When the provider is asked again, or when the wait ends by itself; None if that
+            is under way, or something has to come first.
+        error: The provider's last failure, with a `hint` of what to mend; for "code" it names the
+            tool that no worker has.
+        blocked: Time alone does not end the wait; somebody has to mend the cause.
     """
 
     kind: WaitKind

@@ -69,10 +69,10 @@ class Undo(NamedTuple):
 
 
 class WorkflowContext(Context[Deps]):
-    """The context that the body of a workflow is given.
+    """The context that the body of a workflow gets.
 
-    The body runs again from its first line after each wait and each crash: what it did through its
-    context is known, and is not done again.
+    The body runs again from its first line after each wait and each crash; what it did through its
+    context is recorded, and not done again.
     """
 
     _step_remedy: ClassVar[StepRemedy | None] = "report"
@@ -112,19 +112,19 @@ class WorkflowContext(Context[Deps]):
         return date_of(int(known))
 
     def random(self) -> float:
-        """Return a number from 0 to 1 that is this place's in this run. It is no secret."""
+        """Return a number from 0 to 1, the same whenever the run comes here. It is not a secret."""
         return (int.from_bytes(self._derived("random")[:8], "big") >> 11) / 2**53
 
     def uuid(self) -> DerivedId:
-        """Return an id that is this place's in this run, and in those that try it again."""
+        """Return an id, the same whenever this run, or one that tries it again, comes here."""
         return uuid_of(self._derived("uuid"))
 
     # Code that has changed
 
     def patched(self, name: str) -> bool:
-        """Say whether this run takes the new way of a body that was changed.
+        """Return whether this run takes the new way through a body that was changed.
 
-        A run that had gone past this place before the change keeps to the old way, for good.
+        A run that was past this place before the change returns False, for good.
         """
         scope = self._waiting.scope("patched")
         key = wait_name(scope.path, "patched", quoted(check_id("name of a patch", name)), 1)
@@ -139,7 +139,7 @@ class WorkflowContext(Context[Deps]):
     # Out
 
     def emit(self, name: str, data: Any = None) -> None:
-        """Add an event of your own to the run's stream, once; it goes with the next commit."""
+        """Add an event of your own to the run's stream, once, with the next commit."""
         name = check_id("name of an event", name)
         text = to_json(data, f"{self.tool} emitted {name} with")
         key, known = self._known("emit", quoted(name))
@@ -194,7 +194,7 @@ class WorkflowContext(Context[Deps]):
     ) -> Out:
         """Start a run of another workflow, wait for its end, and return its output.
 
-        It is known by the workflow and its input, or by a `name`. Raises RunFailed if it errs.
+        It is known by the workflow and its input, or by a `name`. RunFailed is raised if it errors.
         """
         self._not_in_transaction("run")
         found = self._kind_of(workflow)
@@ -234,7 +234,7 @@ class WorkflowContext(Context[Deps]):
     def restart(self, input: Any = None) -> NoReturn:
         """Begin again in the same run with another input and an empty history.
 
-        For a body that would go on for ever: each park costs one replay of its history.
+        A body that goes on for ever needs this: each park replays the whole history.
         """
         text = self._workflow.input_text(input)
         self._waiting.scope("restart")
@@ -257,11 +257,11 @@ class WorkflowContext(Context[Deps]):
         on_interrupt: StepRemedy | None = None,
         transactional: bool = False,
     ) -> None:
-        """Have a function called if the run fails or is cancelled; call this before the step.
+        """Have a function called if the run fails or is cancelled. Call this before the step.
 
-        It is recorded with the step's start, so it is called also where that step may not have
-        happened. All are called in reverse, each as a step with these options. One that fails ends
-        the run as UNDO_FAILED, and a retry of the run goes on with it.
+        It is recorded with the step's start, so it is called also if that step may not have
+        happened. The functions are called in reverse order, each as a step with these options. If
+        one fails, the run ends as UNDO_FAILED, and a retry of the run goes on with the undo.
         """
         rules = step_rules(
             self._step_remedy,

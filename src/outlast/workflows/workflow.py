@@ -29,7 +29,7 @@ EVER = 1000 * 365 * 86_400_000
 
 
 class Workflow(Generic[In, Out]):
-    """An async function that is run durably. Made by `@workflow`; start it with `app.run`."""
+    """An async function that is run durably. `@workflow` makes it; `app.run` starts it."""
 
     def __init__(
         self,
@@ -176,9 +176,9 @@ def workflow(
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make an async function a workflow: `async def report(ctx, input: In) -> Out`.
 
-    Its body runs again from its first line after each wait and each crash; what it did through its
-    context is known by what it is, and not done again. Its active time, waits apart, is bounded by
-    `timeout`, if there is one. Of its runs as many go on at once as `limit` allows.
+    The body runs again from its first line after each wait and each crash; what it did through its
+    context is recorded, and not done again. `timeout` bounds its active time, without waits;
+    `limit` bounds how many of its runs go on at once.
     """
     if function is not None:
         return Workflow(function)

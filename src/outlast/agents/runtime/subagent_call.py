@@ -21,7 +21,7 @@ from outlast.errors import InvalidMessage, SubagentError, ToolError
 
 
 class Subagent:
-    """Another agent of the app; made by `ctx.agent`."""
+    """Another agent, made by `ctx.agent`."""
 
     def __init__(self, waiting: WaitTracker, agent: AgentRef, max_depth: int) -> None:
         self._waiting = waiting
@@ -31,10 +31,10 @@ class Subagent:
     async def ask(self, message: Said, *, name: str | None = None) -> Any:
         """Start a session with a message, wait for its end, and return its output.
 
-        It is a session of its own, in task mode, whose owner, deadline and capabilities are
-        this one's. The call ends here and is run again from its first line when that is done.
-        Its result is known by the agent and the message; give it a `name` where the words may
-        differ from run to run: then it is the same whatever the message says.
+        It is a session of its own, in task mode, with this session's principal, deadline and
+        capabilities. The call ends here and is run again from its first line when the output is
+        there. The question is known by the agent and the message; if the words differ from run to
+        run, give it a `name`.
         """
         content = self._content(message)
         wait, known = self._waiting.next("agent", self._name_of(content, name))
@@ -46,9 +46,9 @@ class Subagent:
         raise self._waiting.stop_at(self._new(wait, content))
 
     async def start(self, message: Said, *, name: str | None = None) -> StartedChild:
-        """Start the same session now, and go on: its end is waited for later, or not at all.
+        """Start the same session, and go on at once; wait for its end later, or not at all.
 
-        It ends with the call. It is known as with `ask`, of which it is a part.
+        It ends with the call, and is known in the same way as with `ask`.
         """
         content = self._content(message)
         wait, known = self._waiting.next("agent", self._name_of(content, name))

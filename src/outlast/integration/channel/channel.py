@@ -44,9 +44,9 @@ class Channel(ABC):
 
     @abstractmethod
     def verify(self, request: InboundRequest) -> None:
-        """Raise InvalidSignature unless the request comes from the sender that it names.
+        """Raise InvalidSignature unless the request certainly comes from the sender that it names.
 
-        Anyone can post to a channel: nothing else stands between them and the agent.
+        Anyone can post to a channel: no other check stands before the agent.
         """
 
     @abstractmethod
@@ -60,9 +60,9 @@ class Channel(ABC):
     async def send(self, outgoing: Outgoing, thread: str) -> None:
         """Send an event to a thread.
 
-        Called at least once, in order for each session. If it raises, it is called again, later
-        each time, for a day. Raise Unreachable with the seconds to wait as `retry_after` if the
-        other side names them, and with `gone=True` if no further try can succeed.
+        It is called at least once, in order for each session. If it raises, it is called again
+        after a growing pause, for a day. Raise Unreachable with `retry_after` if the other side
+        says how long to wait, and with `gone=True` if no further try can succeed.
         """
 
     def token(self, thread: str) -> str:

@@ -18,10 +18,10 @@ from outlast.integration.remote.peer import Peer
 class RemoteAgent:
     """An agent behind another server; give it to `Agent(subagents=…)`.
 
-    `agent` is what it is called there, if not by the same name; `token` is a key with the scopes
-    read, send and approve. `output_type` is that of its answers. A server that is away for
-    more than `timeout` is tried again later, holding nothing meanwhile. The first look
-    at what it does comes after `poll`, the next ones after more and more.
+    Its server is asked again later, durably, if it is away for more than `timeout`. `agent` is its
+    name there, if it differs; `token` is a key with the scopes read, send and approve;
+    `output_type` is that of its answers. The first look at its session comes after `poll`, the next
+    ones less and less often.
     """
 
     def __init__(

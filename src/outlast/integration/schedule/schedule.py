@@ -23,12 +23,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 class Schedule:
     """Starts a session of an agent, as a task, at every instant that a cron line names.
 
-    `timezone` is where the line is read. `catch_up` says what becomes of instants that were
-    missed because no worker ran: nothing, the latest is made up for, or all are. `overlap` says
-    what an instant does that comes while the session before is not over: it is skipped, it waits,
-    or it ends that session. `message` is what the agent is told, or a function of the instant;
-    that has to give the same for the same instant. `name` is how the store knows the schedule: the
-    agent's name where none is given. Its sessions are listed by their `tags`.
+    Attributes:
+        cron: Five fields: minute, hour, day of the month, month, day of the week.
+        agent: The agent, or its name.
+        message: What the agent is told, or a function of the instant, which has to return the same
+            for the same instant.
+        timezone: The time zone of the line.
+        catch_up: What happens to instants that were missed because no worker ran: none fires
+            ("skip"), the latest ("one"), or "all".
+        overlap: What an instant does while the session before is not over: it is skipped ("skip"),
+            it waits ("queue"), or it ends that session ("cancel").
+        name: The store knows the schedule by it; the agent's name if empty.
+        tenant: The tenant of the sessions.
+        principal: The principal of the sessions.
+        tags: Texts to find the sessions by.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ __all__ = ["Telemetry", "TurnIds"]
 class Telemetry(Struct, frozen=True, kw_only=True):
     """Settings of traces and metrics. `content` adds prompts, answers, arguments and results.
 
-    `sample` is the share of turns that are traced; all workers choose the same ones. The
-    providers are OpenTelemetry's global ones where none are given.
+    `sample` is the share of turns that are traced; all workers choose the same ones. Without
+    providers, OpenTelemetry's global ones are used.
     """
 
     content: bool = False
