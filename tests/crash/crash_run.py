@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crash_agent import agents
 from crash_book import Book, Start
@@ -39,6 +39,7 @@ class Scene:
     """Where people can sign in, if anywhere."""
     url: str = ""
     """Of a PostgreSQL store; without one the store is a file in the directory."""
+    pin: Literal["turn", "session"] = "turn"
     processes: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -119,7 +120,7 @@ async def play_all(
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int, plan: Sequence[CrashPoint]) -> Story:
-        place = Scene(scene.directory / str(number), scene.zygote, scene.provider)
+        place = Scene(scene.directory / str(number), scene.zygote, scene.provider, pin=scene.pin)
         async with slots:
             return await play(place, agent, talk, plan)
 
@@ -139,13 +140,15 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
         )
         assert session.receipt is not None
         over = asyncio.Event()
-        workers = asyncio.create_task(keep_working(scene, kills, over))
+        workers = asyncio.create_task(keep_working(app, scene, kills, over))
         receipts = [session.receipt, *await talk(app, session)]
         outputs = [(await receipt.result()).output for receipt in receipts]
         over.set()
         exits = await workers
         held = await app.store.limit.lines("queue:")
         assert not held, f"all turns are over, and places are held or waited for: {held}"
+        left = [each for each in await app.deployments.list() if each.turns]
+        assert not left, f"all turns are over, and some are left on deployments: {left}"
         return Story(
             logs=tuple(await read_logs(app.store, scene.book)),
             outputs=tuple(outputs),
@@ -156,10 +159,21 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
         )
 
 
-async def keep_working(scene: Scene, kills: Sequence[CrashPoint], over: asyncio.Event) -> list[int]:
-    """Have one worker at a time, each killed at its point, until all is over."""
-    for kill in (*kills, CrashPoint(0, "before")):
-        process = await scene.worker(at=kill.commit, when=kill.when)
+async def keep_working(
+    app: Outlast, scene: Scene, kills: Sequence[CrashPoint], over: asyncio.Event
+) -> list[int]:
+    """Have one worker at a time, each killed at its point, until all is over.
+
+    Each is of a deployment of its own, and its code has whatever the one before has left open.
+    Where sessions stay with their deployment, they are moved to the next.
+    """
+    for number, kill in enumerate((*kills, CrashPoint(0, "before"))):
+        assert not await app.check()
+        process = await scene.worker(
+            at=kill.commit, when=kill.when, deployment=f"v{number}", pin=scene.pin
+        )
+        if number and scene.pin == "session":
+            await moved(app, f"v{number - 1}", f"v{number}")
         exited, ended = (asyncio.create_task(it) for it in (process.until_exit(), over.wait()))
         await asyncio.wait([exited, ended], return_when=asyncio.FIRST_COMPLETED)
         if over.is_set():
@@ -171,6 +185,17 @@ async def keep_working(scene: Scene, kills: Sequence[CrashPoint], over: asyncio.
     exits = [await process.until_exit() for process in scene.processes]
     assert set(exits) <= {0, -signal.SIGKILL}, [process.said for process in scene.processes]
     return exits
+
+
+async def moved(app: Outlast, before: str, after: str) -> None:
+    """Move all that stays with a deployment to the next, as soon as a worker has named that."""
+    known: set[str] = set()
+    while after not in known:
+        known = {each.name for each in await app.deployments.list()}
+        await asyncio.sleep(0.01)
+    await app.deployments.retire(before, to=after)
+    found = {each.name: each for each in await app.deployments.list()}
+    assert found[before].can_be_retired, found[before]
 
 
 def commits_of(scene: Scene) -> int:

@@ -31,6 +31,20 @@ async def test_a_kill_at_any_commit_changes_only_what_was_in_flight(
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_session_that_stays_with_a_deployment_goes_on_where_it_is_moved_after_any_kill(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path, zygote, pin="session")
+    undisturbed = await play(scene, "errand", say_nothing)
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 1)]
+    stories = await play_all(scene, "errand", say_nothing, plans)
+
+    assert complaints(stories, plans, undisturbed) == ""
+    assert all(story.kills for story in stories)
+
+
 @pytest.mark.parametrize("first", ["before", "after"])
 @pytest.mark.parametrize("second", ["before", "after"])
 async def test_two_kills_at_any_commits_change_only_what_was_in_flight(

@@ -64,7 +64,7 @@ async def test_readers_that_reconnect_at_random_cursors_during_kills_miss_nothin
     async with scene.open() as app:
         session: Session[Any] = await app.start("travel", "Go!")
         over = asyncio.Event()
-        workers = asyncio.create_task(keep_working(scene, KILLS, over))
+        workers = asyncio.create_task(keep_working(app, scene, KILLS, over))
         wanderers = [Wanderer(scene, session.id, seed * 10 + number) for number in range(3)]
         roads = [asyncio.create_task(wanderer.wander(over)) for wanderer in wanderers]
         stayed: list[Event] = []

@@ -490,6 +490,21 @@ def cannot_wait(breaker: Breaker, now: int) -> bool:
     return False
 
 
+class ForgetsPins(BrokenStore):
+    """Pins no lane to any deployment."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([replace(commit, pin=None) for commit in commits])
+
+
+class KeepsTheRetired(BrokenStore):
+    """Makes another deployment current, and leaves behind what was pinned to the one before."""
+
+    async def retire(self, deployment: str, to: str) -> int | None:
+        await self.inner.work.promote(to)
+        return 0
+
+
 class IgnoresQueues(IgnoresLimits):
     """Lets every turn of a queue begin at once."""
 

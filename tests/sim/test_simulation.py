@@ -106,6 +106,8 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
     (broken.IgnoresModelLimits, "limits ", 0),
     (broken.IgnoresQueues, "queues ", 0),
     (broken.KeepsOldSettings, "queues ", 0),
+    (broken.ForgetsPins, "deployments ", 0),
+    (broken.KeepsTheRetired, "deployments ", 0),
     (broken.IgnoresAgentRates, "limits ", 1),
     (broken.IgnoresAgentLimits, "limits ", 12),
     (broken.LosesLetters, "children ", 0),

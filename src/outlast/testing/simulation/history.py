@@ -59,6 +59,44 @@ class LaneClaimed(HistoryNote, frozen=True, kw_only=True, tag=True):
     at_work: int
 
 
+class LaneGivenOut(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A worker of a `deployment` was given a lane, in an open turn or not.
+
+    `pinned_to` is the deployment that it was pinned to, which `is_tended` by workers that claim.
+    """
+
+    deployment: str
+    session_id: str
+    lane: str
+    in_turn: bool
+    pinned_to: str
+    stays: bool
+    is_tended: bool
+    is_current: bool
+
+
+class LanePinned(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A commit had a lane pinned, and this is what it is pinned `to` now."""
+
+    session_id: str
+    lane: str
+    to: str
+
+
+class DeploymentPromoted(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """An operator is about to make a deployment the current one."""
+
+    name: str
+
+
+class DeploymentRetired(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """An operator has moved all that was pinned to a deployment, of which so much is `left`."""
+
+    name: str
+    to: str
+    left: int
+
+
 class CallPermitted(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store let a call begin under all its limits."""
 

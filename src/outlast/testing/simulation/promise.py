@@ -11,6 +11,7 @@ from outlast.testing.simulation.check_call import (
     transactions_are_recorded,
 )
 from outlast.testing.simulation.check_child import children_are_started_once
+from outlast.testing.simulation.check_deployment import deployments_hold
 from outlast.testing.simulation.check_limit import limits_hold
 from outlast.testing.simulation.check_log import (
     all_work_ends,
@@ -52,6 +53,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "transactions are recorded": transactions_are_recorded,
     "limits hold": limits_hold,
     "queues hold": queues_hold,
+    "deployments hold": deployments_hold,
     "children are started once": children_are_started_once,
     "waits end once, in their time": waits_end_in_their_time,
     "callers are quoted": callers_are_quoted,

@@ -16,11 +16,13 @@ from outlast.store import (
     Claim,
     Commit,
     Committed,
+    Lease,
     Permit,
     PermitRequest,
     Refused,
     Store,
     Transaction,
+    WorkerInfo,
 )
 from outlast.testing.simulation.history import (
     ArrivalAdmitted,
@@ -29,6 +31,8 @@ from outlast.testing.simulation.history import (
     CommitWritten,
     History,
     LaneClaimed,
+    LaneGivenOut,
+    LanePinned,
     PermitKept,
 )
 from outlast.testing.wrapped_store import WrappedStore, WrappedTransaction
@@ -45,6 +49,7 @@ class RecordingStore(WrappedStore):
         self._history = history
         self._clock = clock
         self._waiting: dict[tuple[str, str], str] = {}
+        self._deployments: dict[str, str] = {}
 
     async def close(self) -> None:
         """Others use it."""
@@ -67,6 +72,10 @@ class RecordingStore(WrappedStore):
                 )
         return results
 
+    async def enlist(self, worker: WorkerInfo, lease: int) -> Lease:
+        self._deployments[worker.worker] = worker.deployment
+        return await self.inner.work.enlist(worker, lease)
+
     async def claim(self, worker: str, limit: int, *args: Any, **options: Any) -> Sequence[Claim]:
         claims = await self.inner.work.claim(worker, limit, *args, **options)
         limited = any(claim.agent in options.get("most", {}) for claim in claims)
@@ -80,7 +89,32 @@ class RecordingStore(WrappedStore):
                 fence=claim.fence,
                 at_work=at_work[claim.agent],
             )
+        await self._note_deployments(worker, claims)
         return claims
+
+    async def _note_deployments(self, worker: str, claims: Sequence[Claim]) -> None:
+        """Note by which deployment lanes were taken, and what they were pinned to."""
+        known = await self.inner.work.deployments() if claims else ()
+        if not known:
+            return
+        workers = await self.inner.work.workers()
+        tended = {(w.deployment, a) for w in workers if not w.draining for a in w.agents}
+        current = {agent: each.name for each in known for agent in each.current}
+        for claim in claims:
+            lanes = await self.inner.listing.lanes(session_id=claim.session_id, limit=1000)
+            [lane] = [lane for lane in lanes if lane.lane == claim.lane]
+            deployment = self._deployments[worker]
+            self._history.note(
+                LaneGivenOut,
+                deployment=deployment,
+                session_id=claim.session_id,
+                lane=claim.lane,
+                in_turn=bool(lane.turn),
+                pinned_to=claim.pin.deployment,
+                stays=claim.pin.stays,
+                is_tended=(claim.pin.deployment, claim.agent) in tended,
+                is_current=current.get(claim.agent) == deployment,
+            )
 
     async def _count_lanes(self) -> Counter[str]:
         """Count the lanes that living workers have, by agent."""
@@ -122,7 +156,16 @@ class RecordingStore(WrappedStore):
             if isinstance(result, Committed):
                 self.note(commit, result)
                 await self._note_kept(commit)
+                if commit.pin and commit.pin.deployment:
+                    await self._note_pin(commit)
         return results
+
+    async def _note_pin(self, commit: Commit) -> None:
+        pins = await self.inner.listing.pins(commit.session_id)
+        if pin := pins.get(commit.lane):
+            self._history.note(
+                LanePinned, session_id=commit.session_id, lane=commit.lane, to=pin.deployment
+            )
 
     async def _note_kept(self, commit: Commit) -> None:
         """Look which permits are held by a model call that waits for its provider.

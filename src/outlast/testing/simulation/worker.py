@@ -29,6 +29,7 @@ from outlast.testing.simulation.loop import ProcessLife, VirtualLoop
 from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import ProbedExecutor
 from outlast.testing.simulation.provider import SimulatedProvider
+from outlast.testing.simulation.random_deployment import RandomDeployments
 
 if TYPE_CHECKING:
     from outlast.integration.connection.connections import Connections
@@ -115,6 +116,7 @@ class SimulatedWorkers:
         seed: int,
         oauth_service: OAuthService | None,
         provider: SimulatedProvider,
+        deployments: RandomDeployments,
     ) -> None:
         self.processes: list[SimulatedWorker] = []
         self._agents = agents
@@ -125,6 +127,7 @@ class SimulatedWorkers:
         self._seed = seed
         self._oauth_service = oauth_service
         self._provider = provider
+        self._deployments = deployments
 
     @property
     def living(self) -> list[SimulatedWorker]:
@@ -166,7 +169,7 @@ class SimulatedWorkers:
             process.connection,
             executors,
             process.clock,
-            SETTINGS,
+            self._deployments.settings(SETTINGS, process.life.name),
             keep_lease=VirtualLeaseKeeper,
         )
         self._history.note(WorkerStarted, worker=process.life.name)

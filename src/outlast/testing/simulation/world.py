@@ -32,6 +32,7 @@ from outlast.testing.simulation.random_agent import (
     random_agents,
     random_budgets,
 )
+from outlast.testing.simulation.random_deployment import RandomDeployments
 from outlast.testing.simulation.random_queue import QueueOperator
 from outlast.testing.simulation.reader import SimulatedReader, all_events
 from outlast.testing.simulation.recording import RecordingStore
@@ -77,6 +78,9 @@ class SimulatedWorld:
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
         self._provider = SimulatedProvider(seed, self.history)
+        self._deployments = RandomDeployments(
+            seed, self._store, self.history, wanted=agents is None
+        )
         self._workers = SimulatedWorkers(
             self._agents,
             self._store,
@@ -86,6 +90,7 @@ class SimulatedWorld:
             seed,
             self._oauth_service,
             self._provider,
+            self._deployments,
         )
         self._faults = FaultInjector(
             self._workers, self.memory, self._clock, self._fault_plan, self.history
@@ -103,6 +108,7 @@ class SimulatedWorld:
         for _ in range(FEWEST):
             self._workers.start()
         changes = asyncio.create_task(operator.change_repeatedly())
+        deploys = asyncio.create_task(self._deployments.change_repeatedly())
         faults = asyncio.create_task(self._faults.strike_repeatedly())
         outages = asyncio.create_task(self._provider.come_and_go())
         readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
@@ -112,9 +118,11 @@ class SimulatedWorld:
         await end(faults)
         await end(outages)
         await end(changes)
+        await end(deploys)
         self._provider.mend()
         self._fault_plan.calm_down()
         self._faults.make_good()
+        await self._deployments.settle([process.life.name for process in self._workers.living])
         unfinished = await self._finish()
         for reader in readers:
             await end(reader)
