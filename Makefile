@@ -19,7 +19,7 @@ PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test check format lint types architecture bench load soak sim chaos mutants docs \
-	diagrams dist sync lock audit clean
+	diagrams golden dist sync lock audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ diagrams: $(VENV)/.dev ## draw the diagrams of the documentation from the code
 
 sync: $(VENV)/.dev ## write the classes of outlast.sync from the async ones
 	@$(BIN)/python tests/support/sync_classes.py
+
+golden: $(VENV)/.dev ## make the golden databases of this version, before it is released
+	@PYTHONPATH=tests/migrations:tests/support $(BIN)/python tests/migrations/make_golden.py
 
 dist: $(VENV)/.dev ## build the sdist and the wheel into dist/
 	@$(BIN)/python -m hatchling build
