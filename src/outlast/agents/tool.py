@@ -298,27 +298,29 @@ def tool(function: Function | None = None, /, **options: Any) -> Any:
     """Make a function a tool. The schema comes from its type hints and its docstring.
 
     Keyword Args:
-        name: The tool's name; the function's if None.
-        description: What the model is told; the docstring without `Args:` if None.
-        approval: "never", "once", "always", a function of the arguments, or an `Approval`.
-        readonly: It changes nothing: it begins without waiting for a commit, and is run again.
-        idempotent: Running it twice does no harm: it is run again after an interruption.
-        idempotency_key: A function of the arguments: calls with the same key are the same; with a
-            `DedupeKey` only the first one runs.
-        on_interrupt: What follows an interruption: "report" tells the model that the outcome is
-            unknown (the default), "rerun", "ask" a human, "fail" the turn, or a function
+        name (str): The tool's name; by default the function's.
+        description (str): What the model is told; by default the docstring without `Args:`.
+        approval (When | Approval): "never", "once", "always", a function of the arguments, or an
+            `Approval`.
+        readonly (bool): It changes nothing: it begins without waiting for a commit, and is run
+            again.
+        idempotent (bool): Running it twice does no harm: it is run again after an interruption.
+        idempotency_key (Key | DedupeKey): A function of the arguments: calls with the same key are
+            the same; with a `DedupeKey` only the first one runs.
+        on_interrupt (OnInterrupt): What follows an interruption: "report" tells the model that the
+            outcome is unknown (the default), "rerun", "ask" a human, "fail" the turn, or a function
             `reconcile(ctx, args)` that finds out.
-        transactional: Gives the tool `ctx.tx`, a transaction with the record of its outcome.
-        timeout: After it the call counts as interrupted.
-        max_attempts: Tries of a call that fails, the first included.
-        mutex: A text with arguments in braces: calls in a tenant for which it reads the same run
-            one at a time.
-        limit: Bounds the calls of the tool, across sessions and workers.
-        reads: The arguments that name the resources which a call reads, or a function of the
-            arguments; for policies (`outlast.rules`).
-        writes: The same for resources that it writes.
-        aliases: Names that the tool had before, the oldest first. Open calls under one of them go
-            on with this tool; idempotency keys stay those of the oldest name.
+        transactional (bool): Gives the tool `ctx.tx`, a transaction with the record of its outcome.
+        timeout (Span): After it the call counts as interrupted.
+        max_attempts (int): Tries of a call that fails, the first included.
+        mutex (str): A text with arguments in braces: calls in a tenant for which it reads the same
+            run one at a time.
+        limit (Limit): Bounds the calls of the tool, across sessions and workers.
+        reads (Resources): The arguments that name the resources which a call reads, or a function
+            of the arguments; for policies (`outlast.rules`).
+        writes (Resources): The same for resources that it writes.
+        aliases (Sequence[str]): Names that the tool had before, the oldest first. Open calls under
+            one of them go on with this tool; idempotency keys stay those of the oldest name.
     """
     if function is not None:
         return Tool(function)
