@@ -1,7 +1,5 @@
 """Budgets as an author or an operator states them: `Budget(usd=2, on_end="ask")`."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any

@@ -5,8 +5,6 @@ tool returned. What has no check of its own here (`Any`, a type variable, a call
 not looked at. How a value becomes JSON is in `runtime/json_value.py`.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import (

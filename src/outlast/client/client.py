@@ -1,7 +1,5 @@
 """The client of one server: starts sessions and runs there and finds those that exist."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta

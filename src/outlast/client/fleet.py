@@ -1,7 +1,5 @@
 """What a server tells of those who do the work there: workers, queues, providers, deployments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from outlast.client.connection import ServerConnection, segment

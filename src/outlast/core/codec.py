@@ -7,8 +7,6 @@ leave an extension value with that name in their place. Old records are upcast w
 read; stored bytes are never rewritten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar

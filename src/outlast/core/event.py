@@ -119,6 +119,7 @@ def present(
     """
     record = entry.record
     data = plain_data(record)
+    # Every reader gets the whole answer here, also one that saw none of the deltas.
     if isinstance(record, r.MessageCompleted) and (record.streamed or before):
         data["parts"] = msgspec.to_builtins(whole_parts(record, deltas, before))
     if isinstance(record, r.ToolRequested):
@@ -178,6 +179,7 @@ def type_of(record: AnyRecord) -> str:
 def plain_data(record: AnyRecord) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(record)
     data.pop("type", None)
+    # Tokens are secrets; the others are of use to the fold alone.
     for name in HIDDEN_FIELDS:
         data.pop(name, None)
     for name in JSON_FIELDS:
@@ -185,6 +187,7 @@ def plain_data(record: AnyRecord) -> dict[str, Any]:
             data[name] = value_or_text(data[name])
     for name in INSTANTS & data.keys():
         data[name] = date_of(data[name])
+    # Spans are seconds in all that is public, and milliseconds in records.
     if isinstance(data.get("spent"), int):
         data["spent"] /= 1000
     return data

@@ -6,8 +6,6 @@ the inbox; folding one before or after any record of the lane's owner gives the 
 to judge: a record that cannot be is `log/verify`'s affair. The state itself is in `lane.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

@@ -35,6 +35,8 @@ def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[AnyRecord
     remote = child.remote if child else None
     if turn is None or child is None or remote is None:
         return
+    # Opened and committed first: the server is asked in the next contact, so that no news falls
+    # between.
     if contact.callback:
         yield callback_opened(turn, child, remote, contact.callback, now)
         return
@@ -44,6 +46,8 @@ def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[AnyRecord
     changes: list[AnyRecord] = []
     if view := contact.view:
         shown = shown_of(turn, child)
+        # Before the end is looked at: what was asked is closed in either case, and a sign-in says
+        # how it went.
         over = closed(shown, view)
         changes += over.values()
         if view.end:
@@ -145,8 +149,10 @@ def next_contact(
     now: int,
 ) -> AnyRecord:
     """Say when the server is contacted next: at once, if an answer or news came meanwhile."""
+    # A server that has something new may have more soon.
     contacts = 0 if changes or contact.refusals else remote.contacts
     has_unsent = any(each.request_id not in contact.refusals for each in remote.answers)
+    # News or an answer came while the server was asked: what it said may be of the time before.
     is_due = remote.rounds != contact.rounds or (has_unsent and contact.view is not None)
     return r.SubagentContacted(
         request_id=child.request_id,
@@ -173,5 +179,7 @@ def still_settled(remote: RemoteChild, contact: ChildContact) -> tuple[str, ...]
     taken = (a.origin for a in remote.answers if contact.refusals.get(a.request_id) == "")
     over = {*remote.settled, *taken}
     if contact.view:
+        # Only what it may still list has to be remembered, so this does not grow with what was ever
+        # asked.
         over &= {asked.request_id for asked in contact.view.asked}
     return tuple(sorted(over))

@@ -36,6 +36,7 @@ def undo_turn(
     [call] = turn.calls.values()
     if lane.blocked:
         return end_after(turn, undo_failed(call, lane.blocked))
+    # What undoes a step may ask a human as well, and its answer must not wait for the undo's end.
     if lane.replies:
         return TakeReply(reply=lane.replies[0])
     if lane.relays:
@@ -47,6 +48,7 @@ def undo_turn(
     for request in turn.requests.values():
         if 0 < request.due_at <= now:
             return ExpireRequest(request_id=request.request_id)
+    # What has to be undone has to be undone after the deadline, too.
     unbounded = replace(turn, deadline=0)
     action = settle(replace(lane, deadline=0, turn=unbounded), unbounded)
     if isinstance(action, FailTurn):

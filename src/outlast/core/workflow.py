@@ -35,6 +35,7 @@ def call_workflow(turn: str, head: QueuedDelivery) -> CallWorkflow:
 
 def after_body(turn: Turn, interrupted: Callable[[OpenCall], Failure]) -> AnyAction:
     """End the turn of a run as its body has ended."""
+    # A run has one call, that of its body.
     [call] = turn.calls.values()
     if call.succeeded:
         return CompleteTurn(turn=turn.id, step=turn.step, call_id=call.call_id, output=call.call_id)
@@ -53,6 +54,7 @@ def workflow_called(lane: Lane, e: r.WorkflowCalled) -> Lane:
         body = replace(
             body,
             memo=memo_of(before.steps),
+            # Of a step that was cut off in the run before, nothing more is known in this one.
             spoilt={name: SpoiltStep(error, True) for name, error in before.spoilt.items()},
             undos=before.undos,
         )
@@ -89,6 +91,7 @@ def step_recorded(turn: Turn, e: r.ToolStepRecorded) -> Turn:
     changes: dict[str, Any] = {"memo": call.memo.with_text(e.name, e.value)}
     if call.lost:
         changes["lost"] = 0  # a call that comes to something is not one that never gets on
+    # Most steps are readonly or rerun, and leave no start.
     if call.begun or call.tried:
         changes |= {"begun": without(call.begun, e.name), "tried": without(call.tried, e.name)}
     return turn.with_call(e.call_id, **changes)
@@ -141,6 +144,7 @@ def event_sent(lane: Lane, e: r.EventSent, _: int) -> Lane:
 
 def event_received(lane: Lane, e: r.EventReceived) -> Lane:
     assert lane.turn is not None
+    # By its id: the payload stands in the arrival, and is not written twice.
     sent = next(each for each in lane.sent if each.delivery_id == e.delivery_id)
     kept = lane.turn.events.get(e.name, ())
     return lane.with_turn(events={**lane.turn.events, e.name: (*kept, sent.payload)})
@@ -155,6 +159,8 @@ def event_taken(turn: Turn, e: r.EventTaken) -> Turn:
 
 def as_event(payload: str) -> str:
     """Return an event's payload as a wait for it comes to it; `payload_of` undoes it."""
+    # Wrapped: a payload may be anything, also what stands for a wait that was given up or whose
+    # time ran out.
     return f'{{"event":{payload}}}'
 
 

@@ -158,6 +158,7 @@ class BudgetGate:
             lane = self._lane.folds.state
             now = self._lane.date()
             keys = [on_day(key, now) for key in keys_of(lane)]
+            # No shared budget was ever set: only the session's own row is to be looked up.
             if not self._directory.newest:
                 keys = keys[:1]
             found = [*await insist(self._clock, self._store.budget.find_budgets, lane.tenant, keys)]
@@ -180,6 +181,7 @@ class BudgetGate:
             return None
         lane = self._lane.folds.state
         assert lane.turn is not None
+        # These have their shares already.
         waiting = {q.call_id for q in lane.turn.requests.values() if q.kind == "child"}
         others = sum(
             not call.is_done and name != waits.call_id and name not in waiting

@@ -48,6 +48,7 @@ class Coalescer(Generic[Piece]):
         self._arrived.set()
         if self._flusher is None:
             self._flusher = asyncio.create_task(self._flush_repeatedly())
+        # For what it raises: a lane that is lost has to stop the call, too.
         elif self._flusher.done():
             self._flusher.result()
 
@@ -61,6 +62,7 @@ class Coalescer(Generic[Piece]):
 
     async def _flush(self) -> None:
         records, self.pending = self.pending, []
+        # Before the commit: what comes while it is under way asks for another.
         self._arrived.clear()
         self._lane.write(records)
         self._written(records, await self._lane.flush())
@@ -77,6 +79,8 @@ class Coalescer(Generic[Piece]):
         self._over.set()
         self._arrived.set()
         if self._flusher is not None:
+            # A flush that is cut off in the middle would leave open whether its deltas are in the
+            # log.
             await to_its_end(self._flusher)
 
 
@@ -92,6 +96,7 @@ class DeltaStream:
         """Take one more piece, joined to the last if it goes on with it."""
         pending = self._coalescer.pending
         last = pending[-1] if pending else None
+        # Providers send a few letters at a time; a record for each would be most of the log.
         if last and goes_on(last, delta):
             pending[-1] = replace(last, text=last.text + delta.text)
         else:
@@ -108,6 +113,8 @@ class DeltaStream:
     def complete(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Return the result with what the log does not have yet of its text, and no more."""
         left = tuple(self._coalescer.pending)
+        # Nothing was flushed: the answer's own record has the text, and there is no delta to store
+        # it twice.
         if not self._first_offset:
             if isinstance(result, ModelFailed):
                 return replace(result, heard=sum(len(delta.text) for delta in left))
@@ -116,6 +123,7 @@ class DeltaStream:
             return replace(result, deltas=left)
         streamed = self._streamed | parts_of(left)
         parts = tuple(
+            # Every text is stored once: what deltas have said is not said again.
             replace(part, text="")
             if number in streamed and isinstance(part, Text | Reasoning)
             else part

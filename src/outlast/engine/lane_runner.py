@@ -6,8 +6,6 @@ Refuses to know how a model is called or a tool is run (`executor.py`) and what 
 one runs is looked at at once; what has to be had before one may begin is in `start_gate.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress

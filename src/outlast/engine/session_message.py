@@ -65,6 +65,8 @@ class SessionMessages:
                     *self._up(lane, record.request_id, how=record.how),
                     *self._answer_down(lane, record),
                 )
+            # A child of this app is ended; one behind another server is told by its outbox
+            # (`integration/remote`).
             case r.SubagentFailed(error=error, url="") if error.code == GIVEN_UP:
                 return (self._end(lane, record),)
         return ()
@@ -85,6 +87,8 @@ class SessionMessages:
             tenant=lane.tenant,
             principal=lane.principal,
             token=self._clock.token(),
+            # An instant, and not what is left: the child's clock goes on while it waits for a
+            # worker.
             deadline_at=lane.deadline,
             outbox=child.outbox,
             parent=Parent(
@@ -99,6 +103,7 @@ class SessionMessages:
             place=QueuePlace(queue=child.queue) if child.queue else None,
             budget=share,
         )
+        # Chosen when the message is made: a commit that is sent again sends the same one.
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(delivery_id=delivery_id, content=child.content, args=child.input)
         return replace(

@@ -35,6 +35,7 @@ async def list_breakers(store: Store) -> list[Breaker]:
 async def put_breaker(store: Store, breaker: Breaker, version: int) -> bool:
     """Write a breaker in the place of the one of this version, 0 for none, if it still is that."""
     document = document_of(breaker, version + 1)
+    # Kept longer than it is paused, however long a provider wants to be left alone.
     pause = max(0, breaker.next_at - store.clock.earliest())
     kept = pause + (KEPT_OPEN if breaker.is_open else KEPT_FAILING)
     return await store.document.put(document, expected=version or None, lifetime=kept)
@@ -46,6 +47,8 @@ async def end_pause(store: Store, provider: Provider) -> None:
         now, (known, version) = store.clock.earliest(), await find_breaker(store, provider)
         if known is None or not known.is_paused(now):
             return
+        # By its version: a failure that came meanwhile has set another pause, and is looked at
+        # again.
         if await put_breaker(store, replace(known, next_at=now), version):
             await store.limit.resize(provider.name, known.group)
             return

@@ -72,8 +72,10 @@ class HistoryReader:
         async for entry in self._entries():
             await self._supply(entry.record)
             self._view.see((entry.record,), entry.offset)
+            # A partial answer may still become one with what goes on from it.
             for message in self._ready(self._view.unsettled):
                 yield message
+            # Nothing is open behind it: the messages are dropped, and the next page can begin here.
             if isinstance(entry.record, Rest) and not self._view.unsettled:
                 self._view.pass_on()
                 self._passed, self._place = 0, HistoryPlace(entry.offset)
@@ -92,6 +94,7 @@ class HistoryReader:
 
     async def _entries(self) -> AsyncGenerator[Entry, None]:
         """Give the lane's entries behind the place."""
+        # One record before: the first that is read has to be the one that the place names.
         cursor = max(0, self._start.after - 1)
         is_checked = not self._start.after
         while True:
@@ -118,6 +121,7 @@ class HistoryReader:
 
     async def _supply(self, record: AnyRecord) -> None:
         """Read a message that is taken up now, and arrived before the place."""
+        # Arrivals stand where they came, which may be before the place at which the turn took them.
         if not isinstance(record, r.TurnStarted | r.DeliveryJoined) or not self._start.after:
             return
         if self._view.has_queued(record.delivery_id):

@@ -81,6 +81,7 @@ class EntriesBefore:
 
     async def __anext__(self) -> Entry:
         while not self._page:
+            # Offsets begin at 1.
             if self._before <= 1:
                 raise StopAsyncIteration
             page = await self._log.read_back(self._session_id, self._before, self._limit)
@@ -94,6 +95,7 @@ async def confirm(log: LogStore, session_id: str, cursor: Cursor) -> Cursor:
     """Return a cursor with its checksum; refuse one of another history than the log's."""
     if not cursor.offset:
         return BEGINNING
+    # A page says the checksum of the row that its cursor stands on: one entry is enough to compare.
     page = await log.read(session_id, cursor.offset, 1)
     if cursor.checksum and cursor.checksum != page.checksum:
         raise history_gone(session_id, cursor.offset)
@@ -159,12 +161,16 @@ class EventReader:
             whole = await self._whole(entry, record)
             before = await said_before(self._store, self._session_id, entry.offset, record)
             self._args.update(requested_args(record))
+        # A reader that began behind the answer has not seen the arguments: they are stored once, in
+        # that.
         elif isinstance(record, r.ToolRequested) and record.call_id not in self._args:
             self._args |= await read_args(self._store, self._session_id, entry.offset)
+        # Only now: texts of internal records are parts of events that are seen.
         if type(record).internal and not self._internals:
             return None
         event = replace(present(entry, whole, self._args, before), session_id=self._session_id)
         if isinstance(record, r.ToolRequested):
+            # Used once: a reader of a long log keeps no more than what is open.
             self._args.pop(record.call_id, None)
         return event
 
@@ -183,6 +189,7 @@ class EventReader:
         """Return an answer's streamed texts: from what was read, or from where they begin."""
         key = (record.call_id, record.attempt)
         began, deltas = self._began.pop(key, 0), self._deltas.pop(key, {})
+        # What was read is all of it only if the reader was there from the first delta on.
         if not record.streamed or began == record.deltas_from:
             return deltas
         return await read_deltas(self._store, self._session_id, entry.offset, record)
@@ -272,6 +279,7 @@ async def said_before(
     kept: set[int] = set()
     dropped: set[int] = set()
     said: list[str] = []
+    # The usual answer: nothing is read.
     if answer.attempt == 1:
         return ""
     async for entry in EntriesBefore(store.log, session_id, before):
@@ -279,6 +287,7 @@ async def said_before(
         if getattr(e, "call_id", "") != answer.call_id:
             continue
         match e:
+            # Newest first: one that was dropped later is met before it is met as kept.
             case r.MessageAborted(kept=False):
                 dropped.add(e.attempt)
             case r.MessageAborted() if e.attempt not in dropped:

@@ -6,8 +6,6 @@ and files that are of another execution count as not there. Knows nothing of age
 the loop is in `durable_loop.py`.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

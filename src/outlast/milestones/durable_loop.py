@@ -5,8 +5,6 @@ engine as everything else, in an app of its own whose store is this process's me
 the process is in the files of `directory.py`. Only this loop takes state back.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing

@@ -4,8 +4,6 @@ Every file is an envelope in JSON: a format, a digest, and what the digest is of
 compressed as a whole. Knows no paths; the files themselves are in `directory.py`.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 from typing import TypeVar
 

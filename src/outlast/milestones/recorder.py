@@ -4,8 +4,6 @@ The usage of each model call, and the session's state at each milestone. What ca
 told in the log, and the work goes on: the next checkpoint may succeed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Requests of a loop: as values of their type, as the text that is saved, and as a message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """The server as one ASGI app: run by itself, or mounted in another."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version

@@ -3,8 +3,6 @@
 Also the time that a request may take, counted from when its body is here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine

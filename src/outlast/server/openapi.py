@@ -1,7 +1,5 @@
 """The OpenAPI document: made of the routes and their types, with what every answer has added."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import FastAPI

@@ -3,8 +3,6 @@
 Owns how they are named and checked; the rows are the store's (`store/budget.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -173,6 +173,8 @@ class BulkControl:
                 lane.lane,
                 cancel,
                 scope=f"cancel:{lane.session_id}",
+                # Named after what is to stop: asked twice, it is the same cancel, and no later turn
+                # is hit by it.
                 dispatch_id=lane.turn or lane.message,
                 fingerprint=CANCEL,
             )
@@ -199,6 +201,7 @@ async def on_all(
         results = await asyncio.gather(*(act(lane) for lane in lanes))
         done += sum(results)
         left += len(results) - sum(results)
+        # Noted also for lanes that were left: they are not looked at again.
         after = lanes[-1].session_id, lanes[-1].lane
     return done, left, after if done + left == most else None
 
@@ -210,6 +213,8 @@ async def pages(
     seen = 0
     while most is None or seen < most:
         size = PAGE if most is None else min(PAGE, most - seen)
+        # By the place of the last, not by a number: lanes that are changed meanwhile fall out of
+        # the list.
         lanes = await read(after, size)
         if lanes:
             yield lanes

@@ -77,10 +77,13 @@ class Callbacks:
             delivery_id="",
             kind="reply",
             request_id=request.request_id,
+            # What it says is not believed: it is a reason to look, and what is there is asked for.
             args=NOTHING if opened.signer else callback_value(body, content_type),
         )
         try:
             receipt = await self._inbox.reply(request, reply)
+        # In the same words, whatever the reason: a stranger learns nothing of what is at an
+        # address.
         except (Conflict, UnknownSession, UnknownRequest):
             if opened.signer:
                 return None
@@ -94,6 +97,7 @@ class Callbacks:
             return None
         for rounds in count(1):
             request = await self._store.listing.request(callback_name(round_token(token, rounds)))
+            # Rounds are used up in their order: the first that is open is the address of now.
             if request is None or request.state == "open":
                 return request or found
             found = request

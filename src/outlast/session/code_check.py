@@ -5,8 +5,6 @@ calls no code of the user's but the classes of slices. What becomes of open sess
 mended is in docs/how-to/upgrade.md.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
@@ -57,6 +55,7 @@ class FoundNeeds:
 
     def add(self, session_id: str, *said: str) -> None:
         """Note a need of a session: kind, agent, name, sentence (`{n}` is how many), remedy."""
+        # A session with ten calls of a tool that is gone needs it once.
         if session_id not in (known := self._whose[said]):
             known.append(session_id)
 
@@ -82,6 +81,7 @@ async def check_code(
 ) -> tuple[CodeFinding, ...]:
     """Return all that open sessions need and the code of today does not have."""
     found = FoundNeeds()
+    # All of them, also those at rest: their state is read when the next message comes.
     async for info in living_sessions(store):
         if info.agent in agents:
             await check_slices(found, store, info)
@@ -227,6 +227,7 @@ def texts_of(function: Any) -> Iterator[str]:
             waiting += each
         elif isinstance(each, FunctionType) and each.__code__ not in seen:
             codes = [*codes_in(each.__code__)]
+            # Functions may call one another in a circle.
             seen.update(codes)
             waiting += [const for code in codes for const in code.co_consts]
             waiting += [each.__globals__.get(name) for code in codes for name in code.co_names]

@@ -32,6 +32,8 @@ class SessionEraser:
         """Erase a session; with `cancel_remote`, only after its remote sessions have ended."""
         if cancel_remote:
             await self._cancel_remote(session_id)
+        # While the session is there to be read: it says who its parent is. A crash behind this
+        # leaves a parent that goes on, and a session that can be erased again.
         await self._tell_parent(session_id)
         if not await self._store.log.erase(session_id):
             raise UnknownSession(f"there is no session {session_id}", session=session_id)

@@ -4,8 +4,6 @@ Nothing of it is recorded: an observer that was not there is not told later. Wha
 least once is a hook (`Outlast.hook`) or a webhook.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -62,6 +60,7 @@ class Observation(Generic[T]):
 
     async def _observe(self) -> None:
         with Wakeups(self._store, self._session_id) as wakeups:
+            # While it listens already: what changes from here on sets the wakeup.
             slices, seen = await read_state(self._store, self._session_id)
             before = values_of(slices, self._type.name)
             self._has_begun.set()

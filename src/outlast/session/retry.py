@@ -80,6 +80,7 @@ async def retry_if_failed(
     None if it was never retried and cannot be: it did not fail, another turn came after it, or its
     session is over.
     """
+    # Sent for the first time it has no turn that could have failed.
     first = await store.listing.delivery(sent.delivery_id) if sent.duplicate else None
     info = await store.listing.session(sent.session_id)
     if first is None or first.outcome != "failed" or not first.turn or info is None:
@@ -102,6 +103,7 @@ def newest_try(first: DeliveryInfo, deliveries: Sequence[DeliveryInfo]) -> Deliv
         is_next = each.lane == first.lane and each.offset > newest.offset
         if not is_next or each.turn == newest.turn or not takes_turn(each):
             continue
+        # Another message's turn came in between: what failed before it is not retried any more.
         if each.kind != "retry":
             break
         newest = each

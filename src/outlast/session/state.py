@@ -3,8 +3,6 @@
 Changing it from there is in `mutation.py`, being told of changes in `observation.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from typing import Any, Generic

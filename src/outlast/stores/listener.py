@@ -4,8 +4,6 @@ They are found by session, never by asking each listener: with a thousand listen
 sessions that would be most of the work.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 

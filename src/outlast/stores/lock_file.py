@@ -60,6 +60,7 @@ class LockFile:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # A worker that looks for the dead holds the lock, shared, for a moment.
         tries = iter(range(TRIES))
+        # For some milliseconds only: a lock that stays is a living worker's.
         while not try_lock(descriptor, fcntl.LOCK_EX):
             if next(tries, None) is None:
                 os.close(descriptor)

@@ -1,7 +1,5 @@
 """Effects of tools on the outside world, recorded apart from the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar

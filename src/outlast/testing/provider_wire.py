@@ -4,8 +4,6 @@ OpenAI's Chat Completions and Responses, and Anthropic's Messages; as much of ea
 client needs. Pure: what is done with the bytes is `outlast.testing.provider_server`'s.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Literal

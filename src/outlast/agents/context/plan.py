@@ -5,8 +5,6 @@ step goes as far as needed and no further; what is told in the place of somethin
 it, where the agent has the tool for that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

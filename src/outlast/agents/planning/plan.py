@@ -5,8 +5,6 @@ tools and for the reducers that record it. Ids of steps are never used twice in 
 call which names one always means the same. The tools are in `tool.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Owns what is kept of sections that have not changed. Knows nothing of models; wh
 looks like in the log is `core/prompt.py`'s.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args

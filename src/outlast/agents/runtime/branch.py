@@ -5,8 +5,6 @@ there were, and runs in a task of its own. How a tool parks when no branch can g
 `durable_wait.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable

@@ -4,8 +4,6 @@
 fails or is interrupted leaves nothing of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Literal, overload

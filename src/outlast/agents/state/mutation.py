@@ -4,8 +4,6 @@ The call sees its own changes at once. Those that depend on what is there are ma
 the outcome is recorded, of the newest values, so that of several calls no change is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar

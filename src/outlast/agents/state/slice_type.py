@@ -5,8 +5,6 @@ says nothing is a slice with its own name, version 1, to which values are append
 of other versions is in `stored_value.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 

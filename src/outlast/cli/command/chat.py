@@ -1,7 +1,5 @@
 """`outlast chat`: a conversation with an agent, here and now."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from typing import Annotated

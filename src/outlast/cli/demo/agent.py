@@ -5,8 +5,6 @@ as payment services do; the telephone and the post office know none and do as th
 The model reads from the conversation how far it is, as a real one does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 Looking never creates: a file that is missing, or belongs to another program, is an error.
 """
 
-from __future__ import annotations
-
 import getpass
 import re
 import sqlite3

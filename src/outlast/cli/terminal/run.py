@@ -4,8 +4,6 @@
 given with --timeout was up. 130: Ctrl-C.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -3,8 +3,6 @@
 The server itself is loaded when it is needed: it is an extra, and slow to import.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -4,8 +4,6 @@ Owns the requests that are sent for a child, and the secrets of its callbacks. `
 the other server; `contact.py` makes one contact.
 """
 
-from __future__ import annotations
-
 import hmac
 from base64 import b64encode
 from collections.abc import AsyncIterator

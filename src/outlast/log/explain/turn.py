@@ -1,7 +1,5 @@
 """Explains what an open turn waits for: its model, its requests, its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from typing import cast

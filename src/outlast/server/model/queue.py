@@ -1,7 +1,5 @@
 """Queues as the server shows and takes them."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from outlast.core.queue import MOST_AHEAD, QueueSettings

@@ -1,7 +1,5 @@
 """Runs of workflows: how one is started, how it is listed, and its record."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field

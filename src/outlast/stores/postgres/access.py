@@ -43,6 +43,7 @@ class PostgresAccess:
     async def open(self) -> None:
         """Bring the schema up to date, and join what is connected on demand."""
         check_process(self._pid)
+        # Of several tasks that open it, one migrates.
         async with self._opening:
             if self._parts is None:
                 await migrate(
@@ -63,6 +64,7 @@ class PostgresAccess:
     async def close(self) -> None:
         """Finish what was asked for, then close the connections."""
         async with self._opening:
+            # First: what is asked from now on is refused, and does not open a connection anew.
             parts, self._parts = self._parts, None
             if self._measuring:
                 self._measuring.cancel()
@@ -82,6 +84,8 @@ class PostgresAccess:
                 "this store is not open: use the app inside `async with app`, or open() it first;"
                 " a store of your own is opened by migrate()"
             )
+        # Its connections are read by callbacks of that loop: from another one they would never be
+        # answered.
         if self._parts.loop is not asyncio.get_running_loop():
             raise InvalidInput("this store was opened on another event loop; open one on each")
         return self._parts
@@ -96,6 +100,7 @@ class PostgresAccess:
         return self.clock.boottime() - self._measured_at >= MEASURE_EVERY
 
     def _begin_measurement(self) -> None:
+        # Asked once more on the loop: several threads may have wanted it at the same time.
         if self._parts and not self._measuring and self._is_due():
             self._measured_at = self.clock.boottime()
             self._measuring = self._parts.loop.create_task(self._measure(self._parts))

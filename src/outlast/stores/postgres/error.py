@@ -102,6 +102,7 @@ def unreachable(error: psycopg.Error, conninfo: str, label: str) -> ServerAway:
     """Return the error for a connection that could not be opened."""
     said = " ".join(str(error).split())
     password = conninfo_to_dict(conninfo).get("password")
+    # The driver repeats the connection's words in some of its errors.
     if password:
         said = said.replace(str(password), "***")
     if is_busy(error):

@@ -44,6 +44,7 @@ class LivenessPort:
             ) from None
         self.is_everywhere = host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
         self.host, self.port = self._socket.getsockname()[:2]
+        # In case closing the socket does not wake the thread, as it need not everywhere.
         self._socket.settimeout(WAKE_AFTER)
         guard(self)
         threading.Thread(target=self._serve, name="outlast liveness", daemon=True).start()
@@ -80,6 +81,8 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # A worker that starts again takes its port at once. SO_REUSEPORT would let two share it,
+        # and one answer for the other.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(WAITING)
@@ -109,6 +112,7 @@ async def probe(address: str, worker: str) -> Answer:
         async with asyncio.timeout(TIMEOUT):
             reader, writer = await asyncio.open_connection(host, port, limit=LONGEST)
             said = await reader.readline()
+    # The only evidence: the host is there, and no process has the port.
     except ConnectionRefusedError:
         return "refused"
     except (OSError, ValueError):  # too slow, unreachable, cut off, or too much said
@@ -116,4 +120,5 @@ async def probe(address: str, worker: str) -> Answer:
     finally:
         if writer is not None:
             writer.transport.abort()
+    # The port may be another worker's by now: that says nothing of the one that is asked for.
     return "answered" if said == f"{GREETING}{worker}\n".encode() else "unknown"

@@ -4,8 +4,6 @@
 `transaction.py` is a tool's transaction, functions/*.sql do the rest.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager

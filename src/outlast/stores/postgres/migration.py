@@ -60,6 +60,7 @@ async def migrate(
 ) -> None:
     """Bring the schema up to date, or refuse and leave it as it is; then read the clock."""
     async with connected(place, guard, clock) as connection:
+        # A look first: the usual start finds nothing to do, and takes no lock that others wait for.
         if await find_version(connection, place, queries, 1 + len(migrations)) <= len(migrations):
             await insist(connection, place, clock, queries, migrations)
         if server_clock:
@@ -152,6 +153,8 @@ def check_server(state: SchemaState, place: StoreAddress) -> None:
             " template0 and name that",
             store=place.label,
         )
+    # A statement has to see what was committed before it, and not before its transaction: a lock
+    # that was waited for is followed by a look at the newest row.
     if state.isolation != "read committed":
         raise UnsupportedStore(
             f"the {place.label} isolates transactions as {state.isolation} by default, and Outlast"
@@ -187,6 +190,7 @@ async def insist(
     async with connection.transaction():
         await one(connection, queries["prepare_migration"])
         await one(connection, queries["lock_migration"], **{"class": place.number})
+        # A migration that waits for a table keeps everybody waiting who comes behind it.
         await one(connection, queries["limit_locks"])
         while True:
             try:
@@ -217,6 +221,7 @@ async def apply(
     """Apply what is missing, all of it or nothing; the second process finds it done."""
     newest = 1 + len(migrations)
     async with connection.transaction():
+        # Once more, now that the lock is held: another process may have done all of it.
         version = await find_version(connection, place, queries, newest)
         if version == newest:
             return
@@ -229,6 +234,8 @@ async def apply(
             for number, page in enumerate(migrations[version - 1 :], version + 1):
                 await run(connection, page, place)
                 await note(connection, queries, number, page)
+        # Always all of them, in the migration's own transaction: no process ever meets new tables
+        # with old functions.
         for page in load_functions():
             await run(connection, page, place)
 

@@ -3,8 +3,6 @@
 The topics reach them through `access.py`; workers' leases are in `work.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

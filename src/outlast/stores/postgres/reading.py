@@ -59,6 +59,7 @@ class LogReader:
         found = await self._find("log_after", session_id, params)
         if after > found.end:
             raise cursor_ahead(session_id, after, found.end)
+        # Without large values a page cannot be too large: its records are bounded in number.
         if large:
             found = await self._until_full(found)
         entries = await self._entries(session_id, found, after, large=large)
@@ -91,6 +92,8 @@ class LogReader:
         try:
             found = await self._find("load", session_id, params)
         except StoreCorrupt as error:
+            # A lane that is followed has no use for snapshots: it is the log itself that is
+            # damaged.
             if after is not None:
                 raise
             return Loaded(None, None, (), 0, damaged=error.message)

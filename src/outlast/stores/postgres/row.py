@@ -4,8 +4,6 @@ A blob is a value too large for its row (functions/blob.sql). How records are pa
 here: see `core/codec.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -63,6 +61,7 @@ class Unpacker:
 
     async def _fetch(self, tenant: str, rows: Sequence[LogRow]) -> Mapping[str, bytes]:
         names = {name for row in rows for name in self._blob_names(row)}
+        # One question for all of them, and in one order.
         return await self._load_blobs(tenant, sorted(names)) if names else {}
 
     async def sizes(self, tenant: str, rows: Sequence[LogRow]) -> list[int]:

@@ -58,6 +58,7 @@ class FileAccess:
 
     async def open(self) -> None:
         """Open the file and bring its schema up to date."""
+        # Before SQLite sees the path: it would make a file wherever it is allowed to.
         check_place(self.path)
         writer = Writer(self.path, self.clock, self._loop_listeners, self.watch)
         await writer.start()
@@ -67,8 +68,11 @@ class FileAccess:
     async def close(self) -> None:
         """Finish what was asked for, then close the connections."""
         assert self.writer is not None
+        # Before the writer stops: their addresses are taken out of the file by it.
         self._listeners.stop()
         writer, self.writer = self.writer, None
+        # A question that is under way is answered; the last checkpoint finds nobody who uses the
+        # log.
         await self._readers.stop()
         await writer.stop()
 
@@ -158,7 +162,10 @@ class Readers:
         while (first := self._queue.get()) is not None:
             asked = [first, *self._waiting()]
             try:
+                # Before the answer, not after it: a file that was replaced may look healthy.
                 self._watch.check()
+                # On the thread that uses it, and with its first question: a store that only writes
+                # has no readers.
                 db = db or self._open()
                 self._answer_all(db, asked)
             except Exception as failure:  # noqa: BLE001 - raised to the caller

@@ -207,6 +207,7 @@ def of_tenant(name: str, filters: Params) -> str:
 def describe_listed(db: Database, row: Row) -> SessionInfo:
     """Return a session of a list, with some of its lanes."""
     key = {"sid": row[0]}
+    # Bounded: a list must not read all lanes of each session.
     lanes = db.all("lanes_of_listed_session", {**key, "most": MOST_LANES_LISTED})
     count = len(lanes)
     if count == MOST_LANES_LISTED:
@@ -228,6 +229,7 @@ def describe_session(db: Database, row: Row, lanes: Sequence[Row], count: int) -
 
 def tag_filters(tags: Mapping[str, str] | None) -> Params:
     """Return which tags are looked for; the first leads to the sessions."""
+    # One tag leads to the sessions by an index; the others are compared.
     name, value = next(iter((tags or {}).items()), (None, None))
     return {"tag_name": name, "tag_value": value, "tags": to_json(tags or {})}
 
@@ -361,6 +363,7 @@ def describe_request(row: Row) -> RequestInfo:
 def find_token(db: Database, tenant: str, token: str, *, living: bool) -> str | None:
     key = {"tenant": tenant, "token": token}
     row = db.one("find_token", key)
+    # A living session first: a token may have been an older one's.
     if row is None and not living:
         row = db.one("find_dead_token", key)
     return row[0] if row else None

@@ -93,6 +93,8 @@ class MemoryAccess:
         """Write without waiting for a tool's transaction; this stays though that is undone."""
         with self.locked:
             if self._transaction:
+                # Done now and, should the tool's transaction be undone, once more: both are on the
+                # one connection.
                 self._kept.append(work)
             return work(self._db)
 

@@ -4,8 +4,6 @@ A new file is made from `schema.sql` alone. An older one gets the files of `migr
 lacks, of which the first makes version 2. Nothing here knows what the tables mean.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -127,7 +125,10 @@ def check_version(application: int, version: int, path: Path, newest: int = NEWE
 def open_for_writing(path: Path, clock: Clock) -> Database:
     """Open the file, create it if need be, and bring its schema up to date."""
     check_file(path, clock)
+    # Before anything of the file is used: in that directory a stranger could make living workers
+    # look dead.
     refuse_foreign_directory(workers_directory(path), path)
+    # Before SQLite makes it, with whatever rights the umask leaves.
     make_private(path)
     warn_if_open(path)
     db = open_database(path, clock, options="mode=rwc")
@@ -164,6 +165,7 @@ def migrate(db: Database, migrations: Sequence[Traversable] = MIGRATIONS) -> Non
     newest = 1 + len(migrations)
     db.begin()
     try:
+        # Read again inside the transaction: another process may have migrated it since.
         application, version = version_of(db.raw)
         check_version(application, version, db.path, newest)
         for script in migrations[version - 1 :] if version else [SCHEMA]:

@@ -10,8 +10,6 @@ sockets are in a directory that only the store's own user can enter: no other us
 nor wait at the name of one whose process is dead.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

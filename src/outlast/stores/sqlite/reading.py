@@ -45,11 +45,13 @@ def read(
     db: Database, session_id: str, after: int, limit: int, *, large: bool, lane: str | None
 ) -> LogPage:
     log = find_log(db, session_id)
+    # Another history: the cursor was read from a log that was longer.
     if after > log.end:
         raise cursor_ahead(session_id, after, log.end)
     entries: list[Entry] = []
     name = "log_after" if lane is None else "log_of_lane_after"
     keys: Params = {**bounds(log, after), "lane": column_of(lane or "")}
+    # Closed also where the page is full before: an open statement would keep its transaction.
     with closing(db.each(name, keys)) as rows:
         for found in until_full(db, log, rows, limit, after=after, large=large):
             entries += found
@@ -125,6 +127,7 @@ def find_snapshot(
 ) -> FoldSnapshot | None:
     """Return a snapshot made by today's rules; any other is as good as none."""
     row = db.one(name, {**key, "fold": FOLD})
+    # Made by other rules, or never made: then all of the log is folded.
     if row is None:
         return None
     check_snapshot(row[0], log.end)
@@ -141,12 +144,14 @@ def follow(
     slices_after: int,
 ) -> Loaded:
     """Return the snapshots with what comes after each of them."""
+    # The slices are the session's, and their snapshot is made less often than the lane's.
     start = min(after, slices_after)
     entries: list[Entry] = []
     tail_bytes = 0
     for row in db.each("log_of_lane", {**bounds(log, start), "lane": column_of(lane)}):
         found = db.entries(log.tenant, row, start)
         entries += (e for e in found if concerns(e, lane, after, slices_after))
+        # Stored bytes of the lane's own tail: when it is long, the owner makes another snapshot.
         tail_bytes += len(row[4]) if (row[0] & OFFSETS) + row[1] - 1 > after else 0
     checksum = checksum_at(db, log, after)
     return Loaded(snapshot, slices, tuple(entries), tail_bytes, log.last_at, checksum)

@@ -5,8 +5,6 @@ tool's statements come to it one by one. After its limit a transaction is undone
 the tool is doing: a real timer sees to that, since it is the file's only writer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

@@ -4,8 +4,6 @@ See `outlast.store.work` for the promises. A worker shows that it lives by a loc
 (`liveness.py`) and by its lease (`worker_lease.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

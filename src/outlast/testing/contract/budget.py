@@ -1,7 +1,5 @@
 """Budgets: what commits reserve and spend of them, and what they refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

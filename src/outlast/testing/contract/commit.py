@@ -1,7 +1,5 @@
 """Commits: whole or not at all, by the owner only, once, and never past an arrival."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -3,8 +3,6 @@
 `LifeContract` holds for every store, `DurabilityContract` for those that outlive their process.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lanes whose last turn failed, as they are listed and counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from outlast.core import record as r

@@ -1,7 +1,5 @@
 """Sessions, lanes and deliveries as they are listed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

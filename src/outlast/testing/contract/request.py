@@ -1,7 +1,5 @@
 """Questions to humans: opened by a lane, closed once, by the first answer, expiry or cancel."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sessions are listed by the tags that they were started with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

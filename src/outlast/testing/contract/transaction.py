@@ -1,7 +1,5 @@
 """A tool's own statements and the record of its outcome: one transaction, or neither."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from importlib.resources import files

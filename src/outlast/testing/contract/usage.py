@@ -1,7 +1,5 @@
 """Usage: what commits add to it, and how it is added up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace

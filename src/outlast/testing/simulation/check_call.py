@@ -1,7 +1,5 @@
 """Promises about what was done to the world outside: 4, 5, and what transactions have done."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import TypeVar

@@ -4,8 +4,6 @@ Two lanes, their tools and people outside change the same slices, and roll them 
 has to be made of the slices as the log had them right before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -3,8 +3,6 @@
 A request that was sent arrives even if its sender has died meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager

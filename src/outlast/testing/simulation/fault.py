@@ -1,7 +1,5 @@
 """Injects the plan's faults into workers, clocks and the store, at times drawn from the seed."""
 
-from __future__ import annotations
-
 import asyncio
 
 from outlast.stores.sqlite import MemoryStore

@@ -1,7 +1,5 @@
 """Notes each time that an agent's model is asked and each time that one of its tools runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from copy import copy

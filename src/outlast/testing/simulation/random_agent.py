@@ -4,8 +4,6 @@ A tool's behaviour depends on the call and the attempt alone, so that a simulati
 repeated; another attempt may well go otherwise.
 """
 
-from __future__ import annotations
-
 import asyncio
 from datetime import timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """Random answers of models: calls, text and reasoning, whole, streamed or cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any

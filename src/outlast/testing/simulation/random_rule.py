@@ -4,8 +4,6 @@ What one says depends on the session, the turn and the step alone, so that a sim
 repeated.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -4,8 +4,6 @@ They use Outlast as any program would, over connections as bad as the workers', 
 was not acknowledged is sent again under the same dispatch id.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
