@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.stores.listener import Listeners
-from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.reconnect import Readers
 from outlast.stores.postgres.statement import Query, Statement
 
 LONGEST = 7900  # PostgreSQL takes less than 8000 bytes

@@ -13,9 +13,8 @@ from outlast.stores.listener import Listeners
 from outlast.stores.postgres.commit import Committer
 from outlast.stores.postgres.liveness import HeartbeatConnection
 from outlast.stores.postgres.notify import Notifier
-from outlast.stores.postgres.reader import Readers
 from outlast.stores.postgres.reading import LogReader
-from outlast.stores.postgres.reconnect import ReconnectingConnection
+from outlast.stores.postgres.reconnect import Readers, ReconnectingConnection
 from outlast.stores.postgres.row import Unpacker
 from outlast.stores.postgres.statement import Query
 from outlast.stores.postgres.timeline import ServerGuard

@@ -14,7 +14,7 @@ from outlast.store import FoldSnapshot, Loaded, LogPage
 from outlast.store.log import PageFiller, check_snapshot, concerns
 from outlast.store.refusal import cursor_ahead, unknown_session
 from outlast.stores.postgres.pipeline import Rows
-from outlast.stores.postgres.reader import Readers
+from outlast.stores.postgres.reconnect import Readers
 from outlast.stores.postgres.row import BlobMissing, LogRow, Unpacker
 from outlast.stores.postgres.statement import Params, Query
 

@@ -1,13 +1,14 @@
-"""A connection that is opened when it is needed, and again when it is lost.
+"""Connections that are opened when they are needed, and again when they are lost.
 
-Statements may go out twice, so they must have the same effect both times. The bytes on the wire are
-the affair of `pipeline.py`.
+Statements may go out twice, so they must have the same effect both times. `Readers` share out
+queries among several: nothing is written there, but for NOTIFY (`notify.py`). The bytes on the wire
+are the affair of `pipeline.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
@@ -130,6 +131,42 @@ class ReconnectingConnection:
         self._is_closed = True
         if self._link:
             self._link.close()
+
+
+class Readers:
+    """Several connections that read: each query goes to the one with the fewest under way."""
+
+    def __init__(
+        self, connections: Sequence[ReconnectingConnection], queries: Mapping[str, Query]
+    ) -> None:
+        self._connections = connections
+        self._blobs = queries["blobs"]
+        self._heads = queries["heads_of_blobs"]
+
+    async def ask(self, statement: Statement) -> Rows:
+        least = min(self._connections, key=lambda connection: connection.load)
+        return await least.ask(statement)
+
+    async def blobs(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return large values by their names, as they are stored."""
+        return await self._by_name(self._blobs, tenant, names)
+
+    async def heads(self, tenant: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the first bytes of large values by their names, which tell their size."""
+        return await self._by_name(self._heads, tenant, names)
+
+    async def _by_name(self, query: Query, tenant: str, names: Sequence[str]) -> dict[str, bytes]:
+        hashes = "[" + ",".join(f'"{name}"' for name in names) + "]"
+        return dict(await self.ask(query.bind({"tenant": tenant, "hashes": hashes})))
+
+    async def close(self) -> None:
+        """Finish what was asked, then close."""
+        # The answer on one connection may lead to a query on another.
+        while any(connection.is_asked for connection in self._connections):
+            for connection in self._connections:
+                await connection.until_idle()
+        for connection in self._connections:
+            connection.close()
 
 
 class RetryState:
