@@ -214,10 +214,10 @@ class Run(Generic[Out]):
     async def meta(self) -> RunInfo:
         """Return the record of the run."""
         store, info = self._session._store, await self.info()
-        page = await store.log.read(self.id, 0, 2)
-        started, queued = (entry.record for entry in page.entries[:2])
+        page = await store.log.read(self.id, 0, 3)
+        started, *others = (entry.record for entry in page.entries)
         assert isinstance(started, r.SessionStarted)
-        assert isinstance(queued, r.DeliveryQueued)
+        queued = next(each for each in others if isinstance(each, r.DeliveryQueued))
         delivery = await store.listing.delivery(queued.delivery_id)
         outcome = None
         if info.over:

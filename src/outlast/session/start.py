@@ -142,7 +142,7 @@ class SessionStarter:
                 lane=check_id("lane", new.lane),
                 delivery_id=delivery_id,
                 kind="message",
-                records=(started, queued, *([new.inherited] if new.inherited else ())),
+                records=(started, *([new.inherited] if new.inherited else ()), queued),
                 at=self._inbox.store_clock.date(),
                 dispatch_id=new.dispatch_id or delivery_id,
                 scope=new.scope,

@@ -19,21 +19,22 @@ def main() -> int:
     """Simulate; return 1 if a promise was broken."""
     options = parse(sys.argv[1:])
     if options.seed is not None:
-        return show_one(options.seed)
+        return show_one(options.seed, workflows=options.workflows)
     return show_many(range(options.first, options.first + options.seeds), options.jobs)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m outlast.testing.simulation")
     parser.add_argument("--seed", type=int, help="run this one, and show all that happens")
+    parser.add_argument("--workflows", action="store_true", help="of that seed, the workflows")
     parser.add_argument("--seeds", type=int, default=100, help="how many to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
     return parser.parse_args(arguments)
 
 
-def show_one(seed: int) -> int:
-    report = run_twice(seed)
+def show_one(seed: int, *, workflows: bool) -> int:
+    report = run_twice(seed, workflows=workflows)
     for line in report.trace():
         console.print(Text(line))
     console.print(Text(report.summary()))
@@ -63,7 +64,9 @@ def show_many(seeds: range, jobs: int) -> int:
 
 
 def summary(total: SeedCounts) -> Table:
-    table = Table(title=f"{total.seeds} seeds, each run twice", show_header=False)
+    table = Table(
+        title=f"{total.seeds} seeds, agents and workflows, each run twice", show_header=False
+    )
     table.add_column(justify="left")
     table.add_column(justify="right")
     facts = {
@@ -71,7 +74,7 @@ def summary(total: SeedCounts) -> Table:
         "commits": total.commits,
         "records": total.records,
         "hours of their own time": round(total.lasted / 3600),
-        "promises checked": len(PROMISES) * total.seeds,
+        "promises checked": 2 * len(PROMISES) * total.seeds,
     }
     for name, number in facts.items():
         table.add_row(name, f"{number:,}")

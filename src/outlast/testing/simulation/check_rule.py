@@ -20,7 +20,7 @@ LONG_AGO = 2**62
 
 def rules_are_heeded(evidence: SimulationEvidence) -> Iterator[str]:
     is_steady = not evidence.jumps_of_store
-    for name, session in evidence.sessions.items():
+    for name, session in evidence.talks.items():
         agent = evidence.agent(name)
         if agent.rules.is_empty:
             continue

@@ -19,7 +19,7 @@ PART_OF_A_CHANGE = (*STATE_RECORDS, r.ToolEmitted)
 
 
 def state_is_kept(evidence: SimulationEvidence) -> Iterator[str]:
-    for name, session in evidence.sessions.items():
+    for name, session in evidence.talks.items():
         # What a tool of one's own writes is not known here; only of the agents made by chance.
         state = SimulatedState(knows_tools={"note", "charge"} <= set(evidence.agent(name).tools))
         for entry in session.entries:

@@ -17,7 +17,8 @@ def usage_adds_up(evidence: SimulationEvidence) -> Iterator[str]:
             child = evidence.sessions.get(done.child)
             if child and done.usage not in (NO_USAGE, due := told_by(child)):
                 yield f"{name}: {done.child} is said to have used {done.usage}, and used {due}"
-        yield from children_left_out(name, session)
+        if name in evidence.talks:
+            yield from children_left_out(name, session)
     if evidence.used != recorded:
         yield f"{evidence.used} is added up in the store, and {recorded} was recorded"
 

@@ -51,7 +51,9 @@ def settled_once(
         yield f"{name}: {delivery_id} was accepted and never settled"
 
 
-Arrived = r.DeliveryQueued | r.CancelRequested | r.RequestRelayed | r.StateChangeRequested
+Arrived = (
+    r.DeliveryQueued | r.CancelRequested | r.RequestRelayed | r.StateChangeRequested | r.EventSent
+)
 
 
 def kind_of(e: Arrived) -> str:
@@ -60,6 +62,8 @@ def kind_of(e: Arrived) -> str:
             return e.kind
         case r.StateChangeRequested():
             return "change"
+        case r.EventSent():
+            return "event"
     return "cancel" if isinstance(e, r.CancelRequested) else "relay"
 
 
@@ -95,7 +99,7 @@ def taken_in_order(name: str, session: SessionEvidence) -> Iterator[str]:
 
 def sessions_are_found_by_their_tags(evidence: SimulationEvidence) -> Iterator[str]:
     """Every start of a user has a tag that no other has; children have none."""
-    for name, session in evidence.sessions.items():
+    for name, session in evidence.talks.items():
         due = () if session.info.parent else (name,)
         if session.alike != due:
             yield f"{name}: by its tags are found {session.alike or 'no sessions'}"

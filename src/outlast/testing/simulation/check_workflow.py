@@ -1,15 +1,107 @@
 """Promises about runs: a step comes to one end, undo runs once and in reverse, events in order.
 
-`wrong_in_log` looks at one run's log alone; what really happened outside is held against it by
-those who know that.
+`wrong_in_log` looks at one run's log alone; the rest holds what was really done against it.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from outlast.core import record as r
+from outlast.core.name import MAIN
 from outlast.core.record import AnyRecord
 from outlast.core.undo import UNDO_SCOPE, undo_key
+from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
+from outlast.testing.simulation.random_workflow import EVENT, RIVALS
+
+
+def runs_are_done_once(evidence: SimulationEvidence) -> Iterator[str]:
+    """Hold what steps did outside, and left in tables, against the logs of their runs."""
+    for name, session in evidence.runs.items():
+        for wrong in wrong_in_log(entry.record for entry in session.entries):
+            yield f"{name}: {wrong}"
+        if not session.info.over:
+            yield f"{name}: the run goes on for ever"
+        yield from (f"{name}: {wrong}" for wrong in done_too_often(evidence, name, session))
+        yield from (f"{name}: {wrong}" for wrong in undone_in_reverse(evidence, name))
+        yield from (f"{name}: {wrong}" for wrong in events_in_order(session))
+    reserved = Counter((run, what) for run, what, _ in evidence.rows)
+    told = Counter(
+        (name, what)
+        for name, session in evidence.runs.items()
+        for e in session.records(r.ToolStepRecorded)
+        if (what := deed_of(e.name)).startswith("reserve ")
+    )
+    if evidence.runs and reserved != told:
+        yield f"{reserved - told} were reserved, and {told - reserved} are in the logs only"
+
+
+def deed_of(name: str) -> str:
+    """Return what a step does, from the name that it is recorded under."""
+    last = name.rpartition("/")[2]
+    return last.removeprefix("step:").partition("#")[0] if last.startswith("step:") else ""
+
+
+def done_too_often(
+    evidence: SimulationEvidence, name: str, session: SessionEvidence
+) -> Iterator[str]:
+    """A step begins in the log before it does anything, and does nothing once it has ended there.
+
+    Both only as far as its worker could know: of one that was taken for dead, the next may have
+    ended the step, or done it again where it may be.
+    """
+    begun = Counter(deed_of(e.name) for e in session.records(r.ToolStepStarted))
+    ends: dict[str, int] = {}
+    for entry in session.entries:
+        if isinstance(entry.record, r.ToolStepRecorded):
+            wrote = evidence.written(name, entry.offset)
+            ends[deed_of(entry.record.name)] = wrote.number if wrote else 0
+    done: Counter[str] = Counter()
+    claims = evidence.claims.get((name, MAIN), [])
+    for note in evidence.deeds.get(name, ()):
+        done[note.what] += 1
+        owner = next((c.who for c in reversed(claims) if c.number < note.number), "")
+        if ends.get(note.what, note.number) < note.number and owner == note.who:
+            yield f"{note.what} was done at {note.at:.3f}, after it was recorded"
+    for what, times in done.items():
+        if not what.startswith(("rerun", "read", "undo")) and times > begun[what]:
+            yield f"{what} was done {times} times, and begun {begun[what]} times in the log"
+
+
+def undone_in_reverse(evidence: SimulationEvidence, name: str) -> Iterator[str]:
+    """The last thing comes first, whoever does it. A worker taken for dead may do it late."""
+    undone = [note for note in evidence.deeds.get(name, ()) if note.what.startswith("undo")]
+    first = list(dict.fromkeys(note.what for note in undone))
+    registered = [
+        f"undo {e.title.removeprefix('undo ')}"
+        for e in evidence.runs[name].records(r.UndoRegistered)
+    ]
+    due = [what for what in reversed(registered) if what in first]
+    if registered and first != due:
+        yield f"undone were {first}, and {due} would be the reverse"
+
+
+def events_in_order(session: SessionEvidence) -> Iterator[str]:
+    """The body is given those events that were sent first, each once; of two rivals one takes one.
+
+    One that it was given and has not told of was given under an edition that is gone.
+    """
+    sent = [json.loads(e.payload) for e in session.records(r.EventSent) if e.name == EVENT]
+    taken = [e.name for e in session.records(r.EventTaken) if e.event == EVENT]
+    given = Counter(json.loads(e.data) for e in session.records(r.ToolEmitted) if e.name == "got")
+    if not given <= Counter(sent[: len(taken)]):
+        yield f"{len(taken)} of the events {sent} were taken, and the body was given {given}"
+    races = Counter(race for name in taken if (race := race_of(name)))
+    yield from (
+        f"both branches of {race} have taken an event" for race in races - Counter(set(races))
+    )
+
+
+def race_of(wait: str) -> str:
+    """Return which two waits for an event a wait is one of, if it is one of `RIVALS`."""
+    branch = wait.rpartition("/")[0]
+    scope, _, name = branch.rpartition("/")
+    return f"{scope}/{name.partition(RIVALS)[0]}" if RIVALS in name else ""
 
 
 def wrong_in_log(records: Iterable[AnyRecord]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from outlast.store import SessionInfo
 from outlast.testing.simulation.fault_plan import COSTLY
 from outlast.testing.simulation.history import (
     CommitWritten,
+    DeedDone,
     EffectEnded,
     FaultInjected,
     History,
@@ -23,6 +24,7 @@ from outlast.testing.simulation.history import (
     LaneClaimed,
 )
 from outlast.testing.simulation.ledger import Row
+from outlast.workflows.workflow import Workflow
 
 R = TypeVar("R")
 Place = tuple[str, str]
@@ -64,6 +66,7 @@ class SimulationEvidence:
         unfinished: tuple[str, ...],
         used: UsageSum = NO_USAGE,
         budgets: Sequence[tuple[str, BudgetState]] = (),
+        workflows: Mapping[str, Workflow[Any, Any]] = {},
     ) -> None:
         self.history = history
         self.sessions = sessions
@@ -73,12 +76,32 @@ class SimulationEvidence:
         self.unfinished = unfinished
         self.used = used
         self.budgets = budgets
+        self.workflows = workflows
+
+    @cached_property
+    def runs(self) -> dict[str, SessionEvidence]:
+        """The sessions that are runs of workflows."""
+        return {name: each for name, each in self.sessions.items() if each.info.mode == "run"}
+
+    @cached_property
+    def talks(self) -> dict[str, SessionEvidence]:
+        """The sessions with agents."""
+        return {name: each for name, each in self.sessions.items() if name not in self.runs}
+
+    @cached_property
+    def deeds(self) -> dict[str, list[DeedDone]]:
+        """What steps of bodies did outside, by run."""
+        found: dict[str, list[DeedDone]] = {}
+        for note in self.history.of(DeedDone):
+            found.setdefault(note.session_id, []).append(note)
+        return found
 
     def agent(self, session_id: str) -> Agent[Any, Any]:
         return self.agents[self.sessions[session_id].info.agent]
 
     def policy(self, session_id: str) -> Policy:
-        return self.agent(session_id).policy
+        name = self.sessions[session_id].info.agent
+        return self.agents[name].policy if name in self.agents else self.workflows[name].policy
 
     @cached_property
     def writes(self) -> dict[str, list[CommitWritten]]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from outlast.testing.simulation.history import CommitWritten
 from outlast.testing.simulation.promise import Violation
@@ -39,9 +40,9 @@ class SeedCounts(Struct, frozen=True):
         )
 
 
-def run_twice(seed: int) -> SimulationReport:
+def run_twice(seed: int, *, workflows: bool = False) -> SimulationReport:
     """Run a seed, and once more to see whether that gives the same, to the byte."""
-    report, again = Simulation(seed).run(), Simulation(seed).run()
+    report, again = (Simulation(seed, workflows=workflows).run() for _ in range(2))
     if report.digest == again.digest:
         return report
     pairs = zip(report.trace(), again.trace(), strict=False)
@@ -53,11 +54,17 @@ def run_twice(seed: int) -> SimulationReport:
         report.sessions,
         report.lasted,
         report.history,
+        workflows,
     )
 
 
 def counts_of(seed: int) -> SeedCounts:
-    report = run_twice(seed)
+    """Count what there was under a seed, with agents and with workflows."""
+    agents, runs = (counts_in(run_twice(seed, workflows=each)) for each in (False, True))
+    return replace(agents + runs, seeds=1)
+
+
+def counts_in(report: SimulationReport) -> SeedCounts:
     writes = report.history.of(CommitWritten)
     failed = (str(report),) if report.violations else ()
     records = sum(len(wrote.records) for wrote in writes)

@@ -38,6 +38,13 @@ class EffectBegan(HistoryNote, frozen=True, kw_only=True, tag=True):
     shown: str = ""
 
 
+class DeedDone(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A step of a run's body did, in the world outside, what it is named after."""
+
+    session_id: str
+    what: str
+
+
 class EffectEnded(HistoryNote, frozen=True, kw_only=True, tag=True):
     """An effect ended while its worker lived. `how`: returned, raised, …"""
 

@@ -20,6 +20,8 @@ class DeliveryFacts(Struct, frozen=True, kw_only=True):
 def may_settle(facts: DeliveryFacts) -> set[str]:
     """Return the outcomes that a delivery may have."""
     match facts.kind:
+        case "event":
+            return {"answered", "refused"} if facts.over else {"answered"}
         case "reply" | "relay":
             return {"answered", "ignored"}
         case "cancel":

@@ -34,6 +34,7 @@ from outlast.testing.simulation.check_user import (
     waiting_is_free,
 )
 from outlast.testing.simulation.check_wait import callers_are_quoted, waits_end_in_their_time
+from outlast.testing.simulation.check_workflow import runs_are_done_once
 from outlast.testing.simulation.evidence import SimulationEvidence
 
 PromiseCheck = Callable[[SimulationEvidence], Iterator[str]]
@@ -64,6 +65,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "budgets are kept": budgets_are_kept,
     "state changes are kept": state_is_kept,
     "tags find their sessions": sessions_are_found_by_their_tags,
+    "runs are done once": runs_are_done_once,
 }
 
 

@@ -22,6 +22,7 @@ class SimulationReport(Struct, frozen=True):
     sessions: int
     lasted: float
     history: History
+    workflows: bool = False
 
     @property
     def commits(self) -> int:
@@ -44,20 +45,22 @@ class SimulationReport(Struct, frozen=True):
         """Say what there was, and what was broken."""
         things = f"{self.sessions} sessions, {self.commits} commits"
         faults = f"{sum(self.faults.values())} faults"
-        lines = [f"seed {self.seed}: {things}, {faults} in {self.lasted:.0f} s of its own time"]
+        of = " of workflows" if self.workflows else ""
+        lines = [f"seed {self.seed}{of}: {things}, {faults} in {self.lasted:.0f} s of its own time"]
         lines += [f"  broken: {violation}" for violation in self.violations]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         if not self.violations:
             return self.summary()
-        replay = f"replay: python -m outlast.testing.simulation --seed {self.seed}"
+        of = " --workflows" if self.workflows else ""
+        replay = f"replay: python -m outlast.testing.simulation --seed {self.seed}{of}"
         return "\n".join([self.summary(), *self.about_violations(), replay])
 
     def about_violations(self) -> list[str]:
         """Return what happened to the first session that is complained of, and to workers."""
         words = self.violations[0].what.replace("@", " ").replace(":", " ").replace("'", " ")
-        name = next((word for word in words.split() if word.startswith("ses_")), "")
+        name = next((word for word in words.split() if word.startswith(("ses_", "run_"))), "")
         lines = [
             line_of(note)
             for note in self.history.notes

@@ -22,6 +22,7 @@ from outlast.testing.simulation.world import SimulatedWorld, Wrap
 ENGINE = logging.getLogger("outlast.engine")
 LISTENED = (ENGINE, logging.getLogger("outlast.integration.connection"))
 AGENTS = logging.getLogger("outlast.agents")
+FLOWS = logging.getLogger("outlast.workflows")
 
 
 class Simulation:
@@ -29,7 +30,8 @@ class Simulation:
 
     Simulates your own `agents`, to which people say `messages`, or agents made by chance. What a
     model or a tool does may depend on its arguments and the attempt; real time, threads, sockets
-    and unseeded chance have no place in it. `wrap` puts a store of yours round the real one.
+    and unseeded chance have no place in it. `wrap` puts a store of yours round the real one. With
+    `workflows` people start runs of one made by chance instead, whose body changes meanwhile.
     """
 
     def __init__(
@@ -39,18 +41,30 @@ class Simulation:
         agents: Sequence[Agent[Any, Any]] | None = None,
         messages: Sequence[str] = (),
         wrap: Wrap = lambda store: store,
+        workflows: bool = False,
     ) -> None:
         self.seed = seed
-        self._agents = agents
+        self._agents = () if workflows and agents is None else agents
+        self._workflows = workflows
         self._messages = messages
         self._wrap = wrap
 
     def run(self) -> SimulationReport:
         """Let it happen; say what did, and which promises were broken."""
         with no_collection():
-            world = SimulatedWorld(self.seed, self._agents, self._messages, self._wrap)
+            world = SimulatedWorld(
+                self.seed,
+                self._agents,
+                self._messages,
+                self._wrap,
+                with_workflows=self._workflows,
+            )
             try:
-                with listening(world.history), disabled(AGENTS):  # tools fail as they are meant to
+                with (
+                    listening(world.history),
+                    disabled(AGENTS),
+                    disabled(FLOWS),
+                ):  # tools fail as they are meant to
                     return self._check(world)
             finally:
                 with silence():
@@ -61,16 +75,18 @@ class Simulation:
             evidence = world.loop.run_until_complete(world.happen())
         except NothingWillHappen:
             stuck = Violation("3 recovery is the normal path", "everybody waits for ever")
-            return SimulationReport(self.seed, "", (stuck,), 0, world.loop.time(), world.history)
+            return self._report("", (stuck,), 0, world)
         for what in world.loop.unhandled:
             world.history.note(UnexpectedError, what=what)
+        broken = tuple(broken_promises(evidence))
+        return self._report(digest_of(evidence), broken, len(evidence.sessions), world)
+
+    def _report(
+        self, digest: str, broken: tuple[Violation, ...], sessions: int, world: SimulatedWorld
+    ) -> SimulationReport:
+        lasted, history = world.loop.time(), world.history
         return SimulationReport(
-            self.seed,
-            digest_of(evidence),
-            tuple(broken_promises(evidence)),
-            len(evidence.sessions),
-            world.loop.time(),
-            world.history,
+            self.seed, digest, broken, sessions, lasted, history, self._workflows
         )
 
 

@@ -12,6 +12,7 @@ from outlast.agents.runtime.environment import Environment
 from outlast.agents.runtime.thread import ThreadSlot, ToolThreads
 from outlast.agents.subagent import ref_of
 from outlast.core.record import DeliveryQueued
+from outlast.engine.executor import Executor
 from outlast.engine.lease_keeper import LeaseKeeper
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
@@ -30,6 +31,9 @@ from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import ProbedExecutor
 from outlast.testing.simulation.provider import SimulatedProvider
 from outlast.testing.simulation.random_deployment import RandomDeployments
+from outlast.workflows.executor import WorkflowExecutor
+from outlast.workflows.registry import WorkflowRef
+from outlast.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from outlast.integration.connection.connections import Connections
@@ -117,7 +121,9 @@ class SimulatedWorkers:
         oauth_service: OAuthService | None,
         provider: SimulatedProvider,
         deployments: RandomDeployments,
+        workflows: Sequence[Workflow[Any, Any]] = (),
     ) -> None:
+        self._workflows = workflows
         self.processes: list[SimulatedWorker] = []
         self._agents = agents
         self._store = store
@@ -152,9 +158,12 @@ class SimulatedWorkers:
         threads = InlineThreads()
         agents = {agent.name: ref_of(agent, ()) for agent in self._agents}
         environment = Environment(
-            public_url=ADDRESS, agents=agents, sign_ins=self._connections_of(process)
+            public_url=ADDRESS,
+            agents=agents,
+            sign_ins=self._connections_of(process),
+            workflows={each.name: WorkflowRef(each, ()) for each in self._workflows},
         )
-        executors = {
+        executors: dict[str, Executor] = {
             agent.name: ProbedExecutor(
                 agent,
                 tuple(self._provider.behind(each, agent.name) for each in clients_of(agent)),
@@ -165,6 +174,8 @@ class SimulatedWorkers:
             )
             for agent in self._agents
         }
+        for each in self._workflows:
+            executors[each.name] = WorkflowExecutor(each, None, process.clock, environment)
         process.worker = Worker(
             process.connection,
             executors,

@@ -5,6 +5,7 @@ It runs with faults, then without, then until nothing is left to do; `promise.py
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -12,10 +13,12 @@ from outlast.agents.agent import Agent
 from outlast.app import Outlast
 from outlast.core.amount import BudgetKey
 from outlast.core.record import NO_USAGE
+from outlast.errors import SessionOver
 from outlast.log.verify import verify
 from outlast.session import AT_REST, Session
 from outlast.store import SessionInfo, Store, UsageFilter
 from outlast.stores.sqlite import MemoryStore
+from outlast.testing.ledger import Defined
 from outlast.testing.simulation.clock import VirtualClock
 from outlast.testing.simulation.connection import SimulatedConnection
 from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
@@ -34,8 +37,10 @@ from outlast.testing.simulation.random_agent import (
 )
 from outlast.testing.simulation.random_deployment import RandomDeployments
 from outlast.testing.simulation.random_queue import QueueOperator
+from outlast.testing.simulation.random_workflow import EVENT, LEAN, RandomWorkflows
 from outlast.testing.simulation.reader import SimulatedReader, all_events
 from outlast.testing.simulation.recording import RecordingStore
+from outlast.testing.simulation.runner import FOR_ALL, SimulatedRunner
 from outlast.testing.simulation.user import SimulatedUser
 from outlast.testing.simulation.worker import ADDRESS, FEWEST, SimulatedWorkers
 
@@ -61,6 +66,8 @@ class SimulatedWorld:
         agents: Sequence[Agent[Any, Any]] | None,
         messages: Sequence[str],
         wrap: Wrap,
+        *,
+        with_workflows: bool = False,
     ) -> None:
         self.loop = VirtualLoop()
         self.history = History(self.loop.time, whose)
@@ -69,14 +76,17 @@ class SimulatedWorld:
         self._fault_plan = FaultPlan(seed)
         self._clock = VirtualClock(self.loop, f"{seed}/store")
         self.memory = MemoryStore(self._clock)
-        if agents is None:
+        if agents is None or with_workflows:
             self.memory = LedgerStore(self._clock)
+        self._program = RandomWorkflows(seed, self.history) if with_workflows else None
+        self._workflows = self._program.workflows() if self._program else []
         self._store = RecordingStore(wrap(self.memory), self.history, self._clock)
         self._outside = OutsideService(seed, self.history)
         self._oauth_service = self._outside.oauth_service if agents is None else None
         self._budgets = random_budgets(seed) if agents is None else {}
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
+        self._defined: list[Defined] = [*self._agents, *self._workflows]
         self._provider = SimulatedProvider(seed, self.history)
         self._deployments = RandomDeployments(
             seed, self._store, self.history, wanted=agents is None
@@ -91,6 +101,7 @@ class SimulatedWorld:
             self._oauth_service,
             self._provider,
             self._deployments,
+            self._workflows,
         )
         self._faults = FaultInjector(
             self._workers, self.memory, self._clock, self._fault_plan, self.history
@@ -111,6 +122,7 @@ class SimulatedWorld:
         deploys = asyncio.create_task(self._deployments.change_repeatedly())
         faults = asyncio.create_task(self._faults.strike_repeatedly())
         outages = asyncio.create_task(self._provider.come_and_go())
+        edits = asyncio.create_task(self._edit_repeatedly())
         readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
         people = [self._begin(ProcessLife(f"p{n}"), self._live) for n in range(PEOPLE)]
         await asyncio.gather(*people)
@@ -119,6 +131,9 @@ class SimulatedWorld:
         await end(outages)
         await end(changes)
         await end(deploys)
+        await end(edits)
+        if self._program:
+            self._program.edition = LEAN
         self._provider.mend()
         self._fault_plan.calm_down()
         self._faults.make_good()
@@ -141,7 +156,7 @@ class SimulatedWorld:
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
         connection = SimulatedConnection(self._store, life, self._fault_plan, self.history, clock)
         self._connections.append(connection)
-        app = Outlast(self._agents, store=connection, worker=None, clock=clock, public_url=ADDRESS)
+        app = Outlast(self._defined, store=connection, worker=None, clock=clock, public_url=ADDRESS)
         if self._oauth_service:
             app._connections = self._oauth_service.connections(
                 connection, clock, ADDRESS, app._inbox.reply
@@ -155,7 +170,15 @@ class SimulatedWorld:
             name, app, self.history, chance, self._messages, self._outside, in_queues
         )
 
+    async def _edit_repeatedly(self) -> None:
+        if self._program:
+            await self._program.change_repeatedly()
+
     async def _live(self, life: ProcessLife, app: Outlast) -> None:
+        if self._workflows:
+            chance = Random(f"{self._seed}/{life.name}")  # noqa: S311 - the same every time
+            await SimulatedRunner(life.name, app, self.history, chance).live(MOMENTS)
+            return
         await self._user(life.name, app).live(MOMENTS)
 
     async def _read(self, life: ProcessLife, app: Outlast) -> None:
@@ -171,6 +194,8 @@ class SimulatedWorld:
         deadline, most = self.loop.time() + TIMEOUT, len(self.history.notes) + EXCITEMENT
         while True:
             restless = [i for i in await self._sessions() if not rests(i)]
+            for run in [i for i in restless if i.mode == "run"]:
+                await press_on(app, run)
             open_requests = await self.memory.listing.requests(limit=10_000)
             if not restless and not open_requests:
                 return ()
@@ -212,7 +237,7 @@ class SimulatedWorld:
     async def _evidence(
         self, held: tuple[str, ...], unfinished: tuple[str, ...]
     ) -> SimulationEvidence:
-        outside = Outlast(self._agents, store=self.memory, worker=None, clock=self._clock)
+        outside = Outlast(self._defined, store=self.memory, worker=None, clock=self._clock)
         sessions = {}
         for info in reversed(await self._sessions()):
             name = info.session_id
@@ -236,7 +261,15 @@ class SimulatedWorld:
             for state in await self.memory.budget.find_budgets(tenant, [BudgetKey("tenant")])
         ]
         return SimulationEvidence(
-            self.history, sessions, agents, rows, held, unfinished, used, budgets
+            self.history,
+            sessions,
+            agents,
+            rows,
+            held,
+            unfinished,
+            used,
+            budgets,
+            {each.name: each for each in self._workflows},
         )
 
     # After the end
@@ -265,7 +298,18 @@ def whose() -> str:
     return life.name if life else ""
 
 
+async def press_on(app: Outlast, info: SessionInfo) -> None:
+    """Send a run an event: it may wait for one that nobody else will send."""
+    if not info.over:
+        run = await app.get_run(info.session_id)
+        with suppress(SessionOver):
+            await run.send_event(EVENT, FOR_ALL)
+
+
 def rests(info: SessionInfo) -> bool:
+    """Whether nothing has to happen any more; a run has to end."""
+    if info.mode == "run" and not info.over:
+        return False
     return all(
         lane.status in AT_REST and not lane.worker and not lane.queued and lane.ready_at is None
         for lane in info.lanes

@@ -1,0 +1,104 @@
+"""Runs of workflows made by chance, by fleets with faults, under code that changes; and proof that
+the checker can fail."""
+
+from typing import Any
+
+import pytest
+
+from outlast.agents.runtime import step
+from outlast.agents.runtime.durable_wait import Scope
+from outlast.core import record as r
+from outlast.core.record import AnyRecord, Failure
+from outlast.testing.simulation import Simulation
+from outlast.testing.simulation.check_workflow import wrong_in_log
+from outlast.testing.simulation.fleet import run_twice
+
+CALL = "t1.s1.c1"
+WHY = Failure("X", "why")
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_every_promise_is_kept_for_runs_whose_code_changes(first: int) -> None:
+    run_twice(first, workflows=True).check()
+    for seed in (first + 1, first + 2):
+        Simulation(seed, workflows=True).run().check()
+
+
+def test_a_race_whose_losers_go_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scope, "withdraw", lambda scope: None)
+
+    report = Simulation(9, workflows=True).run()
+
+    assert any("both branches of" in str(each) for each in report.violations), report.summary()
+
+
+def test_a_step_that_is_done_before_the_log_says_so_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step.StepRules, "repeats", property(lambda rules: True))
+
+    report = Simulation(0, workflows=True).run()
+
+    assert any("begun 0 times in the log" in str(each) for each in report.violations)
+
+
+def started(name: str, attempt: int = 1) -> AnyRecord:
+    return r.ToolStepStarted(call_id=CALL, name=name, attempt=attempt)
+
+
+def recorded(name: str) -> AnyRecord:
+    return r.ToolStepRecorded(call_id=CALL, name=name, value="1")
+
+
+def undo(*names: str) -> list[AnyRecord]:
+    return [r.UndoRegistered(call_id=CALL, name=name, title=name) for name in names]
+
+
+UNDO = r.UndoStarted(call_id=CALL)
+ENDED = r.UndoEnded(call_id=CALL)
+CAME = r.EventReceived(delivery_id="d", name="go")
+
+
+def taken(wait: str) -> AnyRecord:
+    return r.EventTaken(call_id=CALL, name=wait, event="go")
+
+
+@pytest.mark.parametrize(
+    ("log", "wrong"),
+    [
+        ([started("a"), recorded("a"), started("b")], None),
+        ([recorded("a"), recorded("a")], "came to an end twice"),
+        ([recorded("a"), started("a")], "begun after it had come to an end"),
+        ([started("a"), started("a")], "attempt 1 at a was begun twice"),
+        ([started("a"), started("a", 2)], None),
+        ([r.JournalInherited(steps={"a": "1"}), recorded("a")], "came to an end twice"),
+        ([CAME, taken("w"), CAME, taken("v")], None),
+        ([CAME, taken("w"), taken("v")], "more of the event go were taken"),
+        ([CAME, CAME, taken("w"), taken("w")], "came to an end twice"),
+        ([*undo("u"), UNDO, recorded("=undo/step:u#1"), ENDED], None),
+        ([*undo("u", "v"), UNDO, recorded("=undo/step:u#1"), ENDED], "would be the reverse|only"),
+        ([UNDO, recorded("a")], "while the run was undone"),
+        ([recorded("=undo/step:u#1")], "before the run was undone"),
+        (
+            [
+                *undo("u", "v"),
+                *(UNDO, recorded("=undo/step:u#1"), recorded("=undo/step:v#1"), ENDED),
+            ],
+            "would be the reverse",
+        ),
+        ([*undo("u", "u")], "registered twice"),
+        (
+            [r.ToolStepFailed(call_id=CALL, name="a", attempt=1, error=WHY), started("a", 2)],
+            "begun after",
+        ),
+    ],
+)
+def test_the_checker_of_a_runs_log_finds_what_is_done_twice_or_out_of_turn(
+    log: list[Any], wrong: str | None
+) -> None:
+    found = [*wrong_in_log(log)]
+
+    if wrong is None:
+        assert found == []
+    else:
+        assert any(part in each for each in found for part in wrong.split("|"))
