@@ -3,6 +3,7 @@
 from outlast.agents.runtime.step import StepRemedy
 from outlast.agents.runtime.subagent_call import StartedChild
 from outlast.errors import EventTimeout, RunFailed, StepError, StepInterrupted
+from outlast.workflows.body_check import WorkflowWarning
 from outlast.workflows.context import WorkflowContext
 from outlast.workflows.workflow import Workflow, workflow
 
@@ -15,5 +16,6 @@ __all__ = [
     "StepRemedy",
     "Workflow",
     "WorkflowContext",
+    "WorkflowWarning",
     "workflow",
 ]

@@ -32,6 +32,7 @@ from outlast.core.unstable_wait import unstable
 from outlast.engine.executor import CallJournal
 from outlast.errors import ResultMismatch
 from outlast.log_context import get_logger
+from outlast.workflows.body_watch import BodyWatch
 from outlast.workflows.context import RestartsRun, WorkflowContext
 from outlast.workflows.workflow import Workflow
 
@@ -62,9 +63,13 @@ class BodyRunner:
             max_depth=self._workflow.max_depth,
         )
         ctx._workflow, ctx._undos = self._workflow, {}
-        if lane.turn.undo:
-            return await self._undo(ctx, call)
-        return await self._end(ctx, call, journal)
+        watch = BodyWatch(self._workflow.name, ctx._waiting)
+        try:
+            if lane.turn.undo:
+                return await self._undo(ctx, call)
+            return await self._end(ctx, call, journal)
+        finally:
+            watch.end()
 
     async def _end(
         self, ctx: WorkflowContext[Any], call: OpenCall, journal: CallJournal

@@ -18,6 +18,7 @@ from outlast.core.instant import Span
 from outlast.core.policy import Policy, ToolPolicy
 from outlast.core.setting import count_of, seconds_of
 from outlast.errors import InvalidDefinition, InvalidInput
+from outlast.workflows.body_check import warn_of
 from outlast.workflows.context import WorkflowContext
 
 In = TypeVar("In", default=Any)
@@ -66,6 +67,7 @@ class Workflow(Generic[In, Out]):
             # What its body has done is known step by step, so the body is simply run again.
             tools={self.name: ToolPolicy(on_interrupt="rerun")},
         )
+        warn_of(function, self.name)
 
     def _input_type(self, hints: dict[str, Any]) -> Any:
         parameters = list(inspect.signature(self.function).parameters.values())

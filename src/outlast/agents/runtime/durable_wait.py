@@ -170,6 +170,11 @@ class WaitTracker:
         return bool(self._main.waits)
 
     @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """The task of the call, and those of its branches."""
+        return [task for task in self._scopes if task and not task.done()]
+
+    @property
     def lane(self) -> Lane:
         return self.journal.lane
 
