@@ -1,6 +1,6 @@
 """The sentence that a worker begins with: what was left unfinished, and whether it resumes that.
 
-Knows nothing of claims: it tells what is there when the worker starts.
+Owns the words. Knows nothing of claims: `worker.py` says them once, when it starts.
 """
 
 from outlast.store import Store, Unfinished

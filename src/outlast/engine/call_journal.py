@@ -153,7 +153,7 @@ class LaneJournal:
         assert lane.turn is not None
         assert wait.child is not None
         # The record of the wait and the child's first message are one commit: after a crash there
-        # is no child that nobody waits for, and no wait for a child that was never started.
+        # is no child without a wait for it, and no wait for a child that was never started.
         self._owned.write([*wait_begins(lane, lane.turn.calls[call_id], wait)])
         if not wait.child.url:
             self._owned.start(wait.child)

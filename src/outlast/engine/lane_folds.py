@@ -212,7 +212,7 @@ class LaneFolds:
             if entry.offset > self.slices_seen:
                 self.slices = change_all(self.slices, (entry,))
                 self._note_changes(0, (entry,))
-            # A view that nobody has asked for yet is read from the log when somebody does.
+            # A view that was not asked for yet is read from the log when it is.
             if self._view and entry.lane == self.name:
                 self._view.see((entry.record,), entry.offset)
             self._move_to(entry)

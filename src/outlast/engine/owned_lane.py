@@ -214,8 +214,8 @@ class OwnedLane:
         awaited = state.turn.requests.values()
         request_id = next(q.request_id for q in awaited if q.child == child.session_id)
         if hold:
-            # In the commit that starts the child, so that no crash in between leaves a share that
-            # nobody holds.
+            # In the commit that starts the child, so that a crash in between leaves no share that
+            # is held nowhere.
             self.write([reserves(state, request_id, hold, self.date())])
         self._draft.sends.append(self._messages.start(state, child, request_id, share))
 

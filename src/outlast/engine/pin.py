@@ -1,4 +1,4 @@
-"""What a worker of a named deployment pins its lanes to.
+"""The deployment that a worker of a named deployment pins its lanes to.
 
 Owns the rule; the store keeps pins, and its `claim` goes by them. Without a name there are none.
 """

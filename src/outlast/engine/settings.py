@@ -1,4 +1,8 @@
-"""The settings of a worker."""
+"""The settings of a worker: how much it takes on, how long it waits, what it is called.
+
+Owns their defaults and what each means. They are a worker's own and stand in no log: another worker
+may carry the same lane with others. `worker.py` and `lane_runner.py` go by them.
+"""
 
 from msgspec import Struct
 

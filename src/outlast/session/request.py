@@ -1,4 +1,7 @@
-"""A session's requests to humans, as callers see them, and as people read them."""
+"""A session's requests to humans, as callers see them, and as people read them.
+
+Owns how a request is shown, whole and unambiguous; an answer to it is checked in `answer.py`.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,7 @@
-"""The result of a message."""
+"""The result of a message.
+
+Owns its fields and statuses. How it is waited for and read from the log is in `handle.py`.
+"""
 
 from typing import Any, Generic, Literal
 

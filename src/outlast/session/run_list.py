@@ -1,4 +1,7 @@
-"""Lists runs: sessions of their own kind, in the words of runs."""
+"""Lists runs: sessions of their own kind, in the words of runs.
+
+Owns the filters and the form of a run in a list; one run by itself is in `run.py`.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,8 @@
-"""The whole contract: the eight topics of a store, and how it is opened and closed."""
+"""The whole contract: the eight topics of a store, and how it is opened and closed.
+
+Owns what joins the topics; each is a module beside this one. `outlast.stores` has the
+implementations, and `outlast.testing.StoreContract` is the suite that holds them to it.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -1,4 +1,8 @@
-"""Why something is refused: the same words, whichever store says them."""
+"""The words in which something is refused: the same, whichever store says them.
+
+Owns the sentences, so that the two stores cannot come to differ in them. When each is due is said
+by the topics' protocols, and tested by `outlast.testing.StoreContract`.
+"""
 
 from outlast.errors import (
     CursorAhead,

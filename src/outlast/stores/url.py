@@ -1,4 +1,8 @@
-"""Which store a URL names."""
+"""The store that a URL names.
+
+Owns the schemes, and the message where a driver is missing. What else a URL may say is the affair
+of each store.
+"""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit

@@ -280,7 +280,7 @@ class Join:
 
     async def _record(self, winner: NamedBranch) -> None:
         waiting = self._waiting
-        # It was unwound from outside, with the whole tool: nobody has come first.
+        # It was unwound from outside, with the whole tool: no branch has come first.
         if winner.error and not is_outcome(winner.error):
             return
         if waiting.is_undoing:

@@ -1,4 +1,8 @@
-"""The app as its tools may use it: its address, its agents and its connections."""
+"""The app as its tools may use it: its address, its agents and its connections.
+
+Owns the protocols only, so that what runs a call need not know the app: `outlast/runtime.py` puts
+in what implements them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol

@@ -1,4 +1,8 @@
-"""What an exception of users' code is called in the log, and by the model."""
+"""The failure that an exception of users' code becomes, for the log and for the model.
+
+Owns codes and sentences, which are bounded and can be stored whatever was raised. Whether a failure
+is tried again is decided in the core (`core/outcome.py`).
+"""
 
 from outlast.core.message import storable
 from outlast.core.record import Failure

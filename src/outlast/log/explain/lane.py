@@ -1,4 +1,8 @@
-"""Explains a session lane by lane: how it ended, its owner, its waits, its queue."""
+"""Explains a session lane by lane: how it ended, its owner, its waits, its queue.
+
+Owns the order in which causes are told. What an open turn waits for is in `turn.py`, who owns a
+lane in `owner.py`; what they go by is gathered by `evidence.py`.
+"""
 
 from collections.abc import Iterator
 

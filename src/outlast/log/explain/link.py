@@ -1,4 +1,7 @@
-"""The parts of an explanation: causes, lane by lane."""
+"""The parts of an explanation: causes, lane by lane.
+
+Owns their fields. The causes are found by the modules beside this one, one for each kind of them.
+"""
 
 from datetime import datetime
 from typing import Literal

@@ -1,4 +1,8 @@
-"""Events as text: encoded once as JSON, however many read them, and framed as NDJSON or SSE."""
+"""Events as text: encoded once as JSON, however many read them, and framed as NDJSON or SSE.
+
+Owns what a reader without a scope does not see of an event. Which events a reader gets is
+`reader.py`'s affair, what an event holds `core/event.py`'s.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import get_args

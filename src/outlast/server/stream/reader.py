@@ -1,6 +1,7 @@
 """One reader of a session: a cursor, and what follows it.
 
-Takes from the feed's window, and reads pages by itself while it is behind that.
+Takes from the feed's window, and reads pages by itself while it is behind that. Owns when a stream
+ends. Knows no encoding (`encoding.py`) and no transport (`response.py`).
 """
 
 from collections.abc import AsyncGenerator

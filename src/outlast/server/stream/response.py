@@ -1,4 +1,8 @@
-"""How a stream is sent: piece by piece, as fast as its reader takes it, until either leaves."""
+"""How a stream is sent: piece by piece, as fast as its reader takes it, until either leaves.
+
+Owns the difference between a stream that ended and one that was cut. Knows nothing of what is sent:
+the pieces come from `route.py` and `durable.py`.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,8 @@
-"""The routes of streams: which form a reader wants, and from where to where."""
+"""The routes of streams: which form a reader wants, and from where to where.
+
+Owns what a request may ask for, and all that is refused while there is still a status to say it
+with. What is sent then is made by `durable.py`, and by `reader.py` for the other forms.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

@@ -1,4 +1,8 @@
-"""The topic `budget` in PostgreSQL. See `outlast.store.budget` for the promises."""
+"""The topic `budget` in PostgreSQL. See `outlast.store.budget` for the promises.
+
+Sets and lists budgets. What commits reserve and spend of them is written with the commit
+(`commit.py`, functions/budget.sql).
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""The topic `listing` in PostgreSQL. See `outlast.store.listing` for the promises."""
+"""The topic `listing` in PostgreSQL. See `outlast.store.listing` for the promises.
+
+Owns how rows become what is listed. Everything is read on the connections that read, and nothing
+here is part of a lane's commit.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

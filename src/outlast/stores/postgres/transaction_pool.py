@@ -1,4 +1,8 @@
-"""Connections for tools' transactions (`transaction.py`): opened when needed, a few kept open."""
+"""Connections for tools' transactions: opened when needed, a few kept open.
+
+Owns their cleaning between two tools, and nothing of what is said on them: see `transaction.py`.
+They are none of the store's other connections, which know no open transactions (`reconnect.py`).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -73,8 +77,8 @@ class TransactionPool:
         return True
 
     async def leave(self, connection: Connection) -> None:
-        # What a tool has left in the session is undone when the connection is next given out, and
-        # not while somebody waits.
+        # What a tool has left in the session is undone when the connection is next given out:
+        # giving it back costs no round trip.
         is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if is_clean and len(self._idle) < KEPT and not self._is_closed:
             self._idle.append(connection)

@@ -1,4 +1,7 @@
-"""The topic `usage` in PostgreSQL. See `outlast.store.usage` for the promises."""
+"""The topic `usage` in PostgreSQL. See `outlast.store.usage` for the promises.
+
+Reads sums only; commits add to the rows (functions/usage.sql).
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""The topic `document` in SQLite. See `outlast.store.document` for the promises."""
+"""The topic `document` in SQLite. See `outlast.store.document` for the promises.
+
+Knows nothing of what documents mean: each kind has its accessor elsewhere, such as `log/breaker.py`
+and `server/key.py`.
+"""
 
 from collections.abc import Sequence
 from functools import partial

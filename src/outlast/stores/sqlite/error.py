@@ -1,4 +1,8 @@
-"""Translates SQLite's errors: wait and try again, or raise one of ours."""
+"""Translates SQLite's errors: wait and try again, or raise one of ours.
+
+Owns which number means what. The waiting itself is in `database.py`; a connection that met an error
+of the disk is replaced by `writer.py`.
+"""
 
 import os
 import sqlite3

@@ -71,8 +71,7 @@ class FileAccess:
         # Before the writer stops: their addresses are taken out of the file by it.
         self._listeners.stop()
         writer, self.writer = self.writer, None
-        # A question that is under way is answered; the last checkpoint finds nobody who uses the
-        # log.
+        # A question that is under way is answered, and the last checkpoint finds the log unused.
         await self._readers.stop()
         await writer.stop()
 

@@ -1,4 +1,8 @@
-"""Checks the place of the file: a directory that exists, a local disk, and still the same file."""
+"""Checks the place of the file: a directory that exists, a local disk, and still the same file.
+
+Owns what is looked at before the file is opened, and the watch over it while it is open. Never
+opens the database file itself: closing it would drop SQLite's locks (see `database.py`).
+"""
 
 import os
 import re

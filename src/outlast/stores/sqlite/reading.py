@@ -1,4 +1,7 @@
-"""Reads the log. Changes nothing."""
+"""Reads the log, on a connection that reads: pages, and the rows and snapshots of a fold.
+
+Changes nothing, and folds nothing: `log/` and `engine/lane_folds.py` do. `log.py` is the topic.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing

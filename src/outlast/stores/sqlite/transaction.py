@@ -246,7 +246,7 @@ class OpenTransaction(AbstractAsyncContextManager[SqliteTransaction]):
         try:
             await self._transaction.opened
         except asyncio.CancelledError:
-            # The order is with the writer already: it would open a transaction that nobody ends.
+            # The order is with the writer already: it would open a transaction that is never ended.
             await self._transaction.leave()
             raise
         return self._transaction

@@ -1,4 +1,7 @@
-"""The topic `usage` in SQLite. See `outlast.store.usage` for the promises."""
+"""The topic `usage` in SQLite. See `outlast.store.usage` for the promises.
+
+Owns the rows: `commit.py` has them added to, the topic's methods read their sums.
+"""
 
 from collections.abc import Sequence
 

@@ -258,8 +258,8 @@ class SqliteWork(LaneWork):
         if not dead:
             return {}
         found = await self._bury(dead)
-        # Only after the deaths are recorded: a file that is missing says nothing, and nobody could
-        # tell any more.
+        # Only after the deaths are recorded: a file that is missing says nothing, so no other
+        # observer could find them.
         for worker in found:
             LockFile(lock_path(self._directory, worker)).remove()
         return found

@@ -61,8 +61,8 @@ class SqliteLease:
             self._released = True
             try:
                 self._write(self._strike)
-                # After the row is gone: without the file nobody could see any more that this worker
-                # has ended.
+                # After the row is gone: without the file the end of this worker could not be seen
+                # any more.
                 self._sign.remove()
             finally:
                 self._close()
@@ -93,7 +93,7 @@ class SqliteLease:
         return bury(db, self.worker, "released")
 
     def _write(self, work: Callable[[Database], T]) -> T:
-        # A lease in a file that is not there any more keeps nobody away.
+        # A lease in a file that is not there any more keeps no other worker away.
         self._watch.check()
         db = self._open()
         try:

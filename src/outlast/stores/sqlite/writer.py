@@ -434,7 +434,7 @@ class Writer:
         """Fail jobs that came after the end. Every thread that sees the end does: none is left."""
         error = StoreUnavailable("this store was closed; call migrate() to open it again")
         with suppress(Empty):
-            # The thread is gone, and nobody else would ever answer these.
+            # The thread is gone, and no other would ever answer these.
             while True:
                 job = self._queue.get_nowait()
                 if isinstance(job, WriteJob | StopWriter):
