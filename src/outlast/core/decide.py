@@ -186,6 +186,7 @@ def between_turns(lane: Lane, policy: Policy, now: int) -> AnyAction:
         if last.how == "completed":
             return CompleteSession(turn=last.turn)
         return FailSession(error=last.failure or Failure("CANCELLED", "the task was cancelled"))
+    # After the turn's own end: a task that completed at the last moment has completed.
     if is_late(lane, now):
         return after_deadline(lane)
     if not lane.queue:
@@ -265,7 +266,6 @@ def within_turn(lane: Lane, turn: Turn, policy: Policy, now: int) -> AnyAction:
         if 0 < request.due_at <= now:
             # One at a time: what becomes of its call may close others.
             return ExpireRequest(request_id=request.request_id)
-    # After the turn's own end: a task that completed at the last moment has completed.
     if is_late(lane, now):
         return FailTurn(turn=turn.id, error=DEADLINE_EXCEEDED)
     if policy.on_busy == "interrupt" and (newer := [q for q in lane.queue if not q.retry]):

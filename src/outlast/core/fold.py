@@ -584,7 +584,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
     turn = lane.turn
     if turn is None:
         return lane
-    # A worker that hands its lanes back has not crashed of them: a rolling deploy must not use up
+    # A worker that hands its lanes back has not crashed over them: a rolling deploy must not use up
     # `max_crashes`.
     lost, reason = (0, "stopped") if e.graceful else (1, "crash")
     model = turn.model
@@ -606,7 +606,7 @@ def lane_taken_over(lane: Lane, e: r.LaneTakenOver) -> Lane:
         spent=e.spent,
         handed_back=e.graceful and not turn.handed_back,
         is_recovering=turn.is_recovering or not e.graceful,
-        # Whoever was handed the lane goes on in the conversation; only a crash restarts from a
+        # A lane that was handed over goes on in the conversation; only a crash restarts it from a
         # milestone.
         restarts=turn.restarts or not e.graceful,
     )

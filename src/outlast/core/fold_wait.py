@@ -106,7 +106,7 @@ def approve(turn: Turn, call_id: str, e: r.RequestResolved) -> Turn:
     turn = turn.with_call(call_id, status="approved", approved_by=e.principal, request=e.request_id)
     if not e.args:
         return turn
-    # The approval is bound to the arguments that the human gave, and no more to the model's.
+    # The approval is bound to the arguments that the human gave, and no longer to the model's.
     digest = args_digest(turn.calls[call_id].tool, e.args)
     return turn.with_call(call_id, args=e.args, digest=digest, dedupe=e.dedupe)
 

@@ -34,7 +34,6 @@ def count_unstable(call: OpenCall, end: ToolWaits) -> int:
     # Nothing has woken it: this is its first stop, or one after a crash.
     if not call.woken_by:
         return call.unstable
-    # An answer may be left unused for once, where a branch was taken that does not need it.
     is_new = any(wait.name not in call.waits_for for wait in end.waits)
     return call.unstable + 1 if call.woken_by in end.unused and is_new else 0
 

@@ -12,7 +12,6 @@ async def read_unfinished(
     store: Store, agents: tuple[str, ...], lanes: tuple[str, ...]
 ) -> Unfinished:
     """Read what is ready and carried by no living worker, as far as it can be seen from here."""
-    # Read first: a worker that dies in between leaves its lanes counted as carried, and not twice.
     living = [info.worker for info in await store.work.workers()]
     return await store.work.find_unfinished(agents, lanes or None, living)
 

@@ -202,7 +202,6 @@ class CallTasks:
         if call := self._calls.get(call_id):
             call.stop()
             await asyncio.wait([call.task], timeout=self._stop_grace)
-            # One that was given up may end much later: the lane is at something else by then.
             if call.is_awaited:
                 self._forget(call)
 

@@ -300,10 +300,9 @@ class LaneFolds:
                 self._view = None
         if commit.records and (last := result.first_offset + len(commit.records) - 1) > self.head:
             self.head, self.checksum = last, result.checksum
-        # A snapshot must not hold what is not in the log yet.
-        # In proportion to the last snapshot: so all snapshots together cost no more than the log
-        # itself.
+        # In proportion to the last snapshot: so all snapshots together cost no more than the log.
         is_due = self._was_damaged or self._tail > max(SNAPSHOT_OVER, self._snapshot_size)
+        # A snapshot must not hold what is not in the log yet.
         if is_due and not pending and not self.is_outline:
             self._take_snapshots()
 

@@ -826,7 +826,7 @@ class LaneRunner:
         try:
             end = await self._executor.run_tool(call, start, journal)
         except asyncio.CancelledError:
-            # Nobody here has cancelled it: the tool has cancelled itself, and may have done its
+            # It was not cancelled from here: the tool has cancelled itself, and may have done its
             # work before.
             if not running.is_stopped:
                 return Interrupted(call.call_id, "cancelled")

@@ -59,7 +59,7 @@ class LogReader:
         found = await self._find("log_after", session_id, params)
         if after > found.end:
             raise cursor_ahead(session_id, after, found.end)
-        # Without large values a page cannot be too large: its records are bounded in number.
+        # Without large values the number of its records bounds a page.
         if large:
             found = await self._until_full(found)
         entries = await self._entries(session_id, found, after, large=large)
