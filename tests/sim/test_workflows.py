@@ -15,6 +15,8 @@ from outlast.testing.simulation.fleet import run_twice
 
 CALL = "t1.s1.c1"
 WHY = Failure("X", "why")
+FIRST = 11
+"""The first seed that may find it; those after it are for the day when another story has this one."""
 
 
 @pytest.mark.parametrize("first", [0, 3])
@@ -27,9 +29,9 @@ def test_every_promise_is_kept_for_runs_whose_code_changes(first: int) -> None:
 def test_a_race_whose_losers_go_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scope, "withdraw", lambda scope: None)
 
-    report = Simulation(9, workflows=True).run()
+    reports = (Simulation(seed, workflows=True).run() for seed in range(FIRST, FIRST + 20))
 
-    assert any("both branches of" in str(each) for each in report.violations), report.summary()
+    assert any("both branches of" in str(each) for report in reports for each in report.violations)
 
 
 def test_a_step_that_is_done_before_the_log_says_so_is_found(
