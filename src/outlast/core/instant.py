@@ -62,6 +62,7 @@ def not_too_late(what: str, instant: int) -> int:
 
 def milliseconds_at(at: datetime) -> int:
     """Return an instant in whole milliseconds since the epoch, without the error of a float."""
+    # Whole numbers all the way: a float of today's microseconds is off in its last digits.
     return (at - EPOCH) // timedelta(milliseconds=1)
 
 

@@ -45,11 +45,13 @@ def outline(raw: bytes, most_values: int = MAX_VALUES) -> JsonOutline:
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in raw else raw
     if plain.count(b'"') > 4 * most_values:  # a string is a value, or the name of one
         raise too_many(most_values)
+    # Every other part is outside of the strings.
     frame = b"".join(plain.split(b'"')[::2])
     opened = frame.count(b"[") + frame.count(b"{")
     values = 1 + frame.count(b",") + opened
     if values > most_values:
         raise too_many(most_values)
+    # Most texts are flat, and need no second look.
     depth = opened if opened <= 1 else depth_of(frame)
     return JsonOutline(values, frame.count(b":"), depth)
 
@@ -82,6 +84,7 @@ def read_json(raw: bytes) -> Any:
         raise JsonRefused(str(error)) from None
     if measured.names != names_in(value):
         raise JsonRefused(repeated_name(raw))
+    # Only numbers of 19 digits or more can be too large; few texts have any.
     if _long_number.search(raw):
         check_integers(value)
     return value
@@ -111,6 +114,8 @@ def parse_json(text: str) -> Any:
 
 def check_integers(value: Any) -> None:
     """Raise JsonRefused if a value holds an integer of more than 64 bits."""
+    # A list of what is left, and no recursion: a value of a hundred levels must not use up the
+    # stack.
     left = [value]
     while left:
         each = left.pop()

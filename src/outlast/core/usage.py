@@ -101,8 +101,10 @@ def _by_key(found: Iterable[r.UsageRecorded]) -> Iterable[UsageChange]:
 
 def clipped(name: str, most: int = MOST_BYTES) -> str:
     """Return a name as a key has it: short, and without what no database takes."""
+    # The usual name is not copied.
     if name.isascii() and len(name) <= most and "\0" not in name:
         return name
+    # Cut in bytes, as an index counts, and not in the middle of a character.
     return name.replace("\0", "").encode(errors="ignore")[:most].decode(errors="ignore")
 
 

@@ -104,6 +104,7 @@ def check_since(since: Any, clock: StoreClock) -> datetime | None:
     if since is None:
         return None
     if isinstance(since, timedelta):
+        # By the earlier bound: rather one too many is found than one too few.
         return date_of(max(0, clock.earliest() - milliseconds(since)))
     if not isinstance(since, datetime):
         raise InvalidInput(f"since is a datetime with a time zone or a timedelta, not {since!r}")

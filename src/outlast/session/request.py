@@ -67,6 +67,7 @@ def request_of(info: RequestInfo) -> Request:
         try:
             args = parse_json(asked.args)
         except JsonRefused:
+            # Shown all the same: somebody has to be able to deny it.
             args, prompt = asked.args, f"{prompt} {UNREADABLE_ARGS}"
     return Request(
         request_id=asked.request_id,
@@ -96,6 +97,7 @@ def call_text(tool: str, args: Any) -> str:
 def argument_name(name: Any) -> str:
     """Return an argument's name; one that could be read as more than a name is quoted."""
     text = str(name)
+    # A name with a comma or an equals sign in it could pass for another argument.
     return unambiguous_name(text) if text.isidentifier() else json_text(text)
 
 
@@ -105,6 +107,7 @@ def json_text(value: Any) -> str:
 
 def request_lines(request: Request) -> list[str]:
     """Return what is asked, line by line; the whole call that it is about ends the last one."""
+    # Each line by itself: a line end within the call would make two things of one.
     *lines, last = [unambiguous(line) for line in request.prompt.split("\n")]
     call = f" {call_text(request.tool, request.args)}" if request.args is not None else ""
     return [*lines, last + call]

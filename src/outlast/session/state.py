@@ -46,6 +46,7 @@ async def read_state(store: Store, session_id: str) -> tuple[Slices, int]:
         return await store.log.load(session_id, MAIN, after)
 
     found = await load_start(load, session_id, MAIN)
+    # The entries begin at the older of two snapshots, and the slices may have the newer one.
     later = [entry for entry in found.loaded.entries if entry.offset > found.slices_offset]
     changed = (entry.offset for entry in later if isinstance(entry.record, STATE_RECORDS))
     return change_all(found.slices, later), max(changed, default=found.slices_offset)
@@ -102,6 +103,7 @@ async def children_of(
     ):
         found += [each.session_id for each in page if not by_then or each.created_at <= by_then]
         before = page[-1].session_id
+    # They are listed newest first.
     for child in reversed(found):
         yield child
 
@@ -112,6 +114,7 @@ REFUSALS = (StateChangeRefused, ContextChangeRefused)
 async def read_refusal(store: Store, change: DeliveryInfo) -> Failure | None:
     """Return why a change of state was refused; None: because the session was over."""
     page = await store.log.read_back(change.session_id, change.settled_offset, REFUSAL_IS_NEAR)
+    # From the end: the refusal stands right before the record that settles the delivery.
     for entry in reversed(page.entries):
         record = entry.record
         if isinstance(record, REFUSALS) and record.delivery_id == change.delivery_id:

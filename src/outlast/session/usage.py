@@ -93,6 +93,7 @@ def check_day(what: str, day: Any) -> int | None:
     """Return a day's number; an instant is no day, as it has another one elsewhere."""
     if day is None:
         return None
+    # A datetime is a date in Python, and would be taken for its day in whatever zone it has.
     if not isinstance(day, date) or isinstance(day, datetime):
         raise InvalidInput(f"{what} is a date, a whole day in UTC: date(2099, 1, 31)")
     return day_number(day)

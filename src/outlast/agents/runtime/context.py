@@ -118,14 +118,19 @@ class SessionContext:
             raise InvalidInput("revoke names tokens: give a list of them")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)
         with self._waiting.busy():
+            # Only so that the tool is told early: another session may take the token before this
+            # call's outcome is committed, and the commit is what decides.
             owner = await self._journal.find_token(token)
         if owner not in (None, self.id):
             raise TokenTaken("another session has this continuation token: choose another")
         outbox = self._anchors(token) if self._anchors else ()
+        # Without a cursor of that channel the session's answers would go nowhere, and nothing would
+        # say so.
         if token.startswith(OF_CHANNEL) and not outbox:
             raise UnknownChannel(
                 f"this app has no channel with the thread {token}: nobody would be told there"
             )
+        # With the outcome: a call that is cut off has not moved the session.
         self._state.changes.append(SessionRekeyed(token=token, revoked=revoked, outbox=outbox))
 
 
@@ -160,6 +165,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
         self.call_id = call.call_id
         self.tool = call.tool
         self.attempt = call.attempt
+        # The same in every attempt, which is what makes it a key.
         self.idempotency_key = key or effect_key(session.id, call.call_id)
         self.approved_by = call.approved_by
         self._emitted: list[ToolEmitted] = []
@@ -279,6 +285,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
         )
         known_as = step_name(function, args, name)
         scope = self._waiting.scope("step")
+        # Before the step is entered, which has a path of its own.
         path = scope.path
         with scope.step(known_as) as key:
             step = Step(self, key, function, args, rules, name, path, known_as)
@@ -313,9 +320,11 @@ class Context(ConcurrentWaits, Generic[Deps]):
         )
         if not question.options and not question.allow_freeform:
             raise InvalidInput("a question needs options, or allow_freeform=True")
+        # Looked up first, also where nobody can be asked any more: an answer that was given counts.
         wait, answer = self._answer_to(question, name)
         if answer is not None:
             return answer
+        # It was asked in an earlier run: asked again, there would be two.
         if self._waiting.has_begun(wait):
             raise self._waiting.stop_at(NewWait(wait))
         if not self._journal.lane.can_ask:
@@ -338,6 +347,8 @@ class Context(ConcurrentWaits, Generic[Deps]):
             if said.get("expired"):
                 raise ToolError("nobody answered in time")
             answer = msgspec.convert(said, Answer)
+            # The code may have changed since: an option that it no longer offers is no answer to
+            # it.
             if answer.option in options if answer.option else question.allow_freeform:
                 return wait, answer
         raise AssertionError("there is always another round")
@@ -362,6 +373,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
         self._not_in_transaction("wait_until")
         due_at = since_epoch("an instant", at)
         wait, known = self._waiting.next("wait_until", time_name(name))
+        # By the earlier bound of the store's clock, so that it is never over before its time.
         if known is None and due_at > self._journal.earliest():
             raise self._waiting.stop_at(NewWait(wait, due_at=due_at))
 
@@ -382,10 +394,12 @@ class Context(ConcurrentWaits, Generic[Deps]):
         wait, known = self._waiting.next("callback", quoted(about))
         if known is not None:
             return Callback(self._waiting, wait, "")
+        # The body is run only to collect its undo: nothing new is opened.
         if self._waiting.is_undoing:
             return Callback(self._waiting, wait, "")
         with self._waiting.busy():
             token = await self._journal.open_callback(self.call_id, wait, milliseconds(timeout))
+        # Only in this process and only now: the log has a digest of the token.
         url = f"{self._environment.public_url}/v1/callbacks/{token}"
         return Callback(self._waiting, wait, url)
 

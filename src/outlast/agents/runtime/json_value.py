@@ -167,8 +167,7 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
 def fitted(text: str, kind: Any) -> Any:
     """Return JSON text as a value of a type. Raises TypeMismatch if it is none."""
     try:
-        # First by our own rules: pydantic takes what other readers of JSON do not, repeated names
-        # for one.
+        # First by our own rules: pydantic takes what other readers of JSON do not, NaN for one.
         parse_json(text)
     except JsonRefused as error:
         raise TypeMismatch(str(error)) from error

@@ -34,6 +34,8 @@ class PostgresLimit:
 
     async def resize(self, name: str, concurrency: int) -> int:
         parts, named = self._access.parts(), {"name": name, "concurrency": concurrency}
+        # By itself: in a group it would wait with the locks of sessions, and limits come before
+        # sessions.
         [(text,)] = await parts.ungrouped.ask(self._access.queries["resize_limit"].bind(named))
         waiting, woken = _decode_woken(text)
         if woken:
@@ -43,6 +45,7 @@ class PostgresLimit:
     async def skip_stale(self, timeout: int, line: str = "") -> int:
         named = {"timeout": timeout, "line": line, "behind": end_of_names(line)}
         parts = self._access.parts()
+        # Every worker asks every few seconds: only one that finds something takes locks.
         if not await self._access.ask("has_overdue", named):
             return 0
         [(text,)] = await parts.ungrouped.ask(self._access.queries["skip_stale"].bind(named))
@@ -71,6 +74,7 @@ class PermitItem:
     size = 0
 
     def __init__(self, query: Query, requests: Sequence[PermitRequest]) -> None:
+        # Locked before the sessions of the group: see `WriteGroup`.
         self.limits = [bound.name for request in requests for bound in request.bounds]
         self._statement = query.bind({"requests": msgspec.json.encode(requests).decode()})
 

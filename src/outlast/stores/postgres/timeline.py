@@ -52,6 +52,7 @@ class ServerGuard:
             newest = self._newest
             if newest.system and found.system and found.system != newest.system:
                 raise self._other_system(found)
+            # 0: a hosted server that does not tell it. Nothing can be held against that.
             if 0 < found.timeline < newest.timeline:
                 raise self._older_timeline(found)
             self._newest = ServerIdentity(
@@ -109,6 +110,8 @@ def places(conninfo: str) -> Iterator[str]:
 
     libpq takes the first host that accepts writes. If that one is refused, another may be right.
     """
+    # As the URL says first: usually there is one server, and libpq knows best which of several to
+    # take.
     yield conninfo
     settings = conninfo_to_dict(conninfo)
     lists = {

@@ -86,6 +86,8 @@ def place_of(tenant: str, key: BudgetKey) -> dict[str, object]:
 def find(db: Database, tenant: str, key: BudgetKey) -> BudgetState | None:
     """Return how a budget stands; one of a day by its daily terms, if it has no row yet."""
     row = db.one("budget", place_of(tenant, key))
+    # A day's row is made by the first commit of that day; until then the daily terms are all there
+    # is.
     if row is None and key.day > 0:
         daily = find(db, tenant, replace(key, day=DAILY))
         return BudgetState(key, daily.terms) if daily else None
@@ -114,6 +116,7 @@ def today(db: Database, row: Row) -> BudgetInfo:
         reserved=amounts(reserved),
         spent=amounts(spent),
     )
+    # The row of the terms has no sums: these are in the row of each day.
     if day != DAILY:
         return info
     now = find(db, tenant, replace(info.key, day=day_of(db.clock.now())))
@@ -132,6 +135,7 @@ def set_budget(
     wake(db, tenant, key)
     if key.day == DAILY:
         day = replace(key, day=day_of(db.clock.now()))
+        # Today's row has the terms that the day began with.
         db.run("set_terms", place_of(tenant, day) | {"terms": text})
         wake(db, tenant, day)
     found = db.one("budget_info", place)
@@ -148,8 +152,11 @@ def has_no_room(db: Database, tenant: str, changes: Sequence[BudgetChange]) -> b
         if not change.is_asking:
             continue
         state = find(db, tenant, change.key)
+        # A session's own budget comes with its start, and has no row before its first commit.
         if state is None and change.terms:
             state = BudgetState(change.key, change.terms)
+        # Time has passed whether it is free or not: refusing the record of it would stop the lane
+        # for good.
         if state and lacking(state.free, replace(change.reserved + change.spent, wall_ms=0)):
             return True
     return False
@@ -170,8 +177,10 @@ def change_budgets(db: Database, tenant: str, sid: int, changes: Sequence[Budget
         place = place_of(tenant, change.key)
         state = find(db, tenant, change.key)
         terms = state.terms if state else change.terms
+        # Raised in the store as well as in the log: other sessions go by this row.
         if change.raised and terms:
             terms = replace(terms, limits=raised(terms.limits, change.raised))
+        # Whatever does not ask may give something back: those that wait look again.
         returns = not change.is_asking
         before = db.one("budget_sums", place)
         reserved, spent = (amounts(before[0]), amounts(before[1])) if before else (NOTHING, NOTHING)
@@ -217,6 +226,7 @@ def erase_uses(db: Database, tenant: str, sid: int, session_id: str) -> None:
     """Give back what an erased session has reserved; what it has spent stays, without it."""
     for scope, who, day, reserved, spent in db.all("budget_uses", {"session_id": session_id}):
         key = BudgetKey(scope, who, day)
+        # It goes with the session, below.
         if scope == "session":
             continue
         held = amounts(reserved)
@@ -226,6 +236,7 @@ def erase_uses(db: Database, tenant: str, sid: int, session_id: str) -> None:
             left = text_of(amounts(before[0]) - held)
             db.run("return_to_budget", place | {"reserved": left})
             wake(db, tenant, key)
+        # To those of all erased sessions: what a budget has spent stays the sum of its uses.
         add_use(db, 0, tenant, BudgetUse(key, NOTHING, amounts(spent)))
     db.run("erase_budget_uses", {"sid": sid})
     db.run("erase_budget_waiters", {"sid": sid})

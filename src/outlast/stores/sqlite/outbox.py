@@ -71,6 +71,7 @@ class SqliteOutbox:
 def add(db: Database, sid: int, cursors: Sequence[NewOutboxCursor], position: int = 0) -> None:
     """Add the cursors that a session does not have; what is behind the position is told."""
     rows = [(cursor.name, cursor.url, cursor.secret, cursor.events) for cursor in cursors]
+    # By their names: one that the session has keeps its position.
     named = {"sid": sid, "cursors": to_json(rows), "position": position}
     db.run("add_outbox_cursors", named)
 
@@ -109,6 +110,8 @@ def settle(
             "now": db.clock.now(),
         },
     )
+    # Only by the one who still holds the cursor: another dispatcher may have delivered these by
+    # now.
     if row and dead:
         letters = [(each.cursor_name, each.offset, each.type, each.error, each.at) for each in dead]
         db.run("add_dead_letters", {"sid": row[0], "dead": to_json(letters)})
