@@ -1,4 +1,4 @@
-"""What an interruption means is for the tool to say; here a timeout stands for a crash."""
+"""Each tool says what an interruption means for it; here a timeout stands for a crash."""
 
 import asyncio
 

@@ -26,12 +26,12 @@ async def main() -> None:
                     break  # the connection is lost, again and again
         print(f"\n({visits} visits)")
 
-        # One who never left has read the same.
+        # A reader that never left has read the same.
         undisturbed = [event async for event in session.events()]
         assert seen == undisturbed
         assert visits > 1
 
-        # `message.completed` has the whole text, also for one who came too late for the deltas.
+        # `message.completed` has the whole text, also for a reader that missed the deltas.
         near = seen[-1].offset - 6
         late = [e async for e in session.events(after=near) if e.type == "message.completed"]
         assert late[0].data["parts"][0]["text"] == STORY * 3

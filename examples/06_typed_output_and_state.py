@@ -1,4 +1,4 @@
-"""An answer of a type, and state that the session keeps."""
+"""A typed answer, and state that the session keeps."""
 
 import asyncio
 
@@ -49,7 +49,7 @@ planner = Agent("planner", model, instructions=instructions, tools=[remember], o
 async def main() -> None:
     async with Outlast([planner], store="sqlite:///trip.db") as app:
         session = await app.start(planner, "A trip with a view, please", mode="task")
-        trip = (await session.wait()).unwrap()  # a Trip, or SessionFailed is raised
+        trip = (await session.wait()).unwrap()  # a Trip, or SessionError is raised
         print(trip, "-", told[-1])
         kept = await session.query(Wish).all(), await session.query(Budget).latest()
         assert (trip.nights, *kept) == (2, [Wish(text="a view")], Budget(cents=7000))

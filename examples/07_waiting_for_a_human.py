@@ -1,8 +1,8 @@
 """A tool that asks in the middle of its work, and waits for as long as it takes.
 
 A tool that waits is run again from its first line when it wakes: Python cannot go on inside
-a function whose process is gone. Answered waits return at once; what comes before one
-belongs into `ctx.step`, which does it once and remembers the result.
+a function whose process is gone. Answered waits return at once; put effects before
+a wait into `ctx.step`, which does them once and records the result.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Events told to another program: signed, tried again until they are taken, in order."""
+"""Events posted to another program: signed, in order, tried again until they are taken."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""The same code, here and over the wire: only what it is given differs, an app or a client."""
+"""The same code runs here and over the wire: it gets an app or a client."""
 
 import asyncio
 import socket

@@ -1,7 +1,7 @@
 """An editor hands work to a researcher and a writer; a human approves what the writer spends.
 
-Each has a session of its own. The editor holds nothing while they work, and what the writer asks is
-asked in the editor's session, too.
+Each has a session of its own. The editor is parked while they work, and the writer's requests
+appear in the editor's session, too.
 """
 
 import asyncio

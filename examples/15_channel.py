@@ -1,4 +1,4 @@
-"""People talk to an agent elsewhere. What is posted twice is heard once; a button answers."""
+"""People talk to an agent elsewhere. A post that comes twice counts once; a button answers."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""An agent asks one of another Outlast, over HTTP, as if it were its own.
+"""An agent asks an agent of another Outlast over HTTP, as if it were a local one.
 
 Kill either side, cut the wire: the other waits, and nothing is started or paid for twice.
 """

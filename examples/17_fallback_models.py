@@ -1,4 +1,4 @@
-"""Two models: where the first cannot be had, the turn goes on with the second."""
+"""Two models: if the first is not available, the turn goes on with the second."""
 
 import asyncio
 

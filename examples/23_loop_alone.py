@@ -1,4 +1,4 @@
-"""A plan is worked off in a directory, without a database; the process is killed halfway.
+"""A plan is carried out in a directory, without a database; the process is killed halfway.
 
 The next one goes on from the last step that was done, in a new conversation with the same request.
 """

@@ -1,7 +1,7 @@
 """A tree of agents under one budget, which asks for more when it is spent.
 
 The desk may make ten steps with all that it starts. Its researcher gets a share of that, needs more
-and asks; the question is shown at the top, and what is allowed there is allowed to both.
+and asks; the question appears in the desk's session, and the answer extends both budgets.
 
     python examples/25_budgets.py
 """

@@ -1,7 +1,7 @@
 """A batch of 50 documents as a workflow: its worker is killed in the middle, and it goes on.
 
-Each document is a branch of `ctx.map`, known by what it is; what was read is not read again. The
-progress is in the run's stream, also for a reader that comes back later.
+Each document is a branch of `ctx.map`, known by its item; a document that was read is not read
+again. The progress is in the run's stream, also for a reader that comes back later.
 """
 
 import asyncio
