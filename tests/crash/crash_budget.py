@@ -48,7 +48,7 @@ from outlast.usage import ModelPrice, Prices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from spending import Spending, overdraft, reservations, spending_of
+from spending import Spending, findings_in, overdraft, reservations, spending_of
 
 HASTE = WorkerSettings(poll=0.02, watch=0.02, lease=6.0, grace=0.05, stop_grace=0.05, flush=0.02)
 LEVELS = ("desk", "manager", "clerk")
@@ -191,6 +191,7 @@ class SpendingRun:
     """What is known of some sessions of a tenant that have ended."""
 
     spending: Spending
+    findings: tuple[str, ...]
     asked: Counter[tuple[str, str]]
     outputs: tuple[str | None, ...]
     overdrawn: int
@@ -198,6 +199,7 @@ class SpendingRun:
 
     def complaints(self) -> Iterator[str]:
         """Say what a kill must not have changed, and has."""
+        yield from self.findings
         yield from self.spending.complaints()
         yield from every_call_is_recorded(self.spending, self.asked, self.kills)
         tenant = self.spending.logs[0].info.tenant
@@ -277,8 +279,10 @@ async def run_tree(
             ]
             killed, last, results = await end_with_another(zygote, first, order, sessions)
         await last.stop()
+        spending = await spending_of(app, tenant)
         return SpendingRun(
-            spending=await spending_of(app, tenant),
+            spending=spending,
+            findings=tuple(await findings_in(app, spending)),
             asked=Counter((start.agent, start.call_id) for start in book.starts()),
             outputs=tuple(result.output for result in results),
             overdrawn=max(operator.overdrawn),

@@ -173,7 +173,7 @@ def waits_differ(log: Log, undisturbed: Log) -> Iterator[str]:
 
 def outcome_of(record: Any) -> Outcome | None:
     match record:
-        case r.UsageRecorded() if is_summary_call(record.call_id):
+        case r.UsageRecorded(estimated=False) if is_summary_call(record.call_id):
             return Outcome(record.call_id, record.attempt, "answered")
         case r.MessageCompleted():
             return Outcome(record.call_id, record.attempt, "answered")

@@ -16,8 +16,9 @@ from crash_book import Book, Start
 from crash_clock import SharedClock
 from crash_process import DEADLINE, Process, Zygote
 from crash_signer import signing_in
+from spending import spending_of
 
-from outlast import Outlast, Receipt, Session
+from outlast import Budget, Outlast, Receipt, Session
 from outlast.core.record import AnyRecord, Entry
 from outlast.log.verify import verify
 from outlast.store import DeliveryInfo, Store
@@ -25,6 +26,7 @@ from outlast.stores.url import store_of
 from outlast.testing.crash import CrashPoint
 
 AT_ONCE = 10
+AMPLE = Budget(tokens=10**7, model_calls=10**4, tool_calls=10**4, steps=10**4)
 
 Talk = Callable[[Outlast, Session[Any]], Awaitable[list[Receipt[Any]]]]
 
@@ -130,6 +132,7 @@ async def play_all(
 async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPoint]) -> Story:
     async with scene.open() as app:
         await app.queues.set("crashes", concurrency=1)
+        await set_budgets(app)
         session: Session[Any] = await app.start(
             agent,
             "Go!",
@@ -137,6 +140,7 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
             principal="ada",
             tags={"customer": "42"},
             queue="crashes",
+            budget=AMPLE,
         )
         assert session.receipt is not None
         over = asyncio.Event()
@@ -149,6 +153,8 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
         assert not held, f"all turns are over, and places are held or waited for: {held}"
         left = [each for each in await app.deployments.list() if each.turns]
         assert not left, f"all turns are over, and some are left on deployments: {left}"
+        wrong = list((await spending_of(app)).complaints())
+        assert not wrong, f"all turns are over, and of budgets and usage is wrong: {wrong}"
         return Story(
             logs=tuple(await read_logs(app.store, scene.book)),
             outputs=tuple(outputs),
@@ -157,6 +163,13 @@ async def converse(scene: Scene, agent: str, talk: Talk, kills: Sequence[CrashPo
             kills=exits.count(-signal.SIGKILL),
             commits=commits_of(scene),
         )
+
+
+async def set_budgets(app: Outlast) -> None:
+    """Have all calls counted in a budget of each kind; none of them ends."""
+    await app.budgets.set(AMPLE)
+    await app.budgets.set(AMPLE, per="day")
+    await app.budgets.set(AMPLE, principal="ada")
 
 
 async def keep_working(

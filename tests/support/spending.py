@@ -64,11 +64,9 @@ class Spending:
     logs: tuple[SessionLog, ...]
     lines: dict[UsageKey, dict[str, UsageSum]]
     states: dict[Place, BudgetState]
-    findings: tuple[str, ...]
 
     def complaints(self) -> Iterator[str]:
         """Say all that is wrong."""
-        yield from self.findings
         yield from usage_is_what_was_recorded(self)
         yield from nothing_stays_reserved(self)
         yield from spent_is_what_was_charged(self)
@@ -93,8 +91,13 @@ async def spending_of(app: Outlast, tenant: str | None = None) -> Spending:
         for state in await store.budget.find_budgets(tenant, [key])
     }
     lines = {key: await lines_by(store, key, wanted) for key in get_args(UsageKey)}
-    findings = [str(found) for log in logs for found in await verify(store, log.info.session_id)]
-    return Spending(tuple(logs), lines, states, tuple(findings))
+    return Spending(tuple(logs), lines, states)
+
+
+async def findings_in(app: Outlast, spending: Spending) -> list[str]:
+    """Verify all sessions."""
+    ids = [log.info.session_id for log in spending.logs]
+    return [str(found) for name in ids for found in await verify(app.store, name)]
 
 
 async def read_log(store: Store, session_id: str) -> Sequence[Entry]:
