@@ -19,7 +19,6 @@ from outlast.core.instant import date_of, rfc3339
 from outlast.core.json_text import value_or_text
 from outlast.core.message import ToolCall
 from outlast.core.name import attempt_name, turn_and_step
-from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import whole_parts
 from outlast.errors import InvalidCursor
 
@@ -111,7 +110,7 @@ Deltas = dict[tuple[str, int], dict[int, str]]
 
 
 def present(
-    entry: Entry, deltas: Mapping[int, str], args: Mapping[str, str], before: str = ""
+    entry: r.Entry, deltas: Mapping[int, str], args: Mapping[str, str], before: str = ""
 ) -> Event:
     """Return an entry as an event; `deltas` and `args` are the texts that it refers to.
 
@@ -172,11 +171,11 @@ def wire_data(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return data
 
 
-def type_of(record: AnyRecord) -> str:
+def type_of(record: r.AnyRecord) -> str:
     return str(type(record).__struct_config__.tag)
 
 
-def plain_data(record: AnyRecord) -> dict[str, Any]:
+def plain_data(record: r.AnyRecord) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(record)
     data.pop("type", None)
     # Tokens are secrets; the others are of use to the fold alone.

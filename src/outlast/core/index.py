@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from outlast.core import record as r
 from outlast.core.lane import Lane, Status
-from outlast.core.record import AnyRecord, Failure, NewOutboxCursor
 from outlast.core.slice import STATE_RECORDS
 
 
@@ -65,7 +64,7 @@ class Index(Struct, frozen=True, gc=False):
     closed: tuple[ClosedRequest, ...] = ()
     tokens: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
-    outbox: tuple[NewOutboxCursor, ...] = ()
+    outbox: tuple[r.NewOutboxCursor, ...] = ()
     over: str = ""
     changes_slices: bool = False
     rolls_back: bool = False
@@ -90,7 +89,7 @@ _OVER: dict[type, str] = {
 }
 
 
-def index(records: Iterable[AnyRecord]) -> Index:
+def index(records: Iterable[r.AnyRecord]) -> Index:
     """Return what the owner's records change in the indexes."""
     found = NO_CHANGES
     for record in records:
@@ -101,7 +100,7 @@ def index(records: Iterable[AnyRecord]) -> Index:
     return found
 
 
-def _add(found: Index, e: AnyRecord, kind: type) -> Index:
+def _add(found: Index, e: r.AnyRecord, kind: type) -> Index:
     replace = msgspec.structs.replace
     match e:
         case r.TurnStarted():
@@ -160,7 +159,7 @@ SHOWN_CODE, SHOWN_MESSAGE = 100, 500
 """How many characters of a failure are listed; the whole of it is in the log."""
 
 
-def shown_failure(error: Failure, turn: str = "") -> LaneFailure:
+def shown_failure(error: r.Failure, turn: str = "") -> LaneFailure:
     """Return a failure as it is listed: with a code, and without NUL, which no database takes."""
     code, message = error.code[:SHOWN_CODE], error.message[:SHOWN_MESSAGE]
     return LaneFailure(code.replace("\0", "") or "UNKNOWN", message.replace("\0", ""), turn)
@@ -231,7 +230,7 @@ _NO_PROGRESS = frozenset(
 """Records that say only that something begins, goes on or comes to nothing."""
 
 
-def makes_progress(records: Iterable[AnyRecord]) -> bool:
+def makes_progress(records: Iterable[r.AnyRecord]) -> bool:
     """Say whether something has come to its end: a lane's owner that gets so far is not lost.
 
     The end of a failed turn is no progress: its records end because it failed.
@@ -240,12 +239,12 @@ def makes_progress(records: Iterable[AnyRecord]) -> bool:
     return r.TurnFailed not in kinds and not kinds <= _NO_PROGRESS
 
 
-def end_offset(records: Sequence[AnyRecord], first: int) -> int:
+def end_offset(records: Sequence[r.AnyRecord], first: int) -> int:
     """Return where in the log the record stands that ends the session."""
     return next(first + place for place, record in enumerate(records) if type(record) in _OVER)
 
 
-def change_offset(records: Sequence[AnyRecord], first: int) -> int:
+def change_offset(records: Sequence[r.AnyRecord], first: int) -> int:
     """Return where in the log the last record stands that changes slices."""
     places = (place for place, record in enumerate(records) if isinstance(record, STATE_RECORDS))
     return first + max(places)

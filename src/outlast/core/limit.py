@@ -11,7 +11,6 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from outlast.core import record as r
-from outlast.core.record import AnyRecord
 
 
 class Bound(Struct, frozen=True, gc=False):
@@ -66,7 +65,7 @@ TURN_ENDS = frozenset({r.TurnCompleted, r.TurnFailed, r.TurnCancelled, r.Context
 """With these nothing runs any more. A view goes back between turns, and stops a summary."""
 
 
-def freed_by(record: AnyRecord, permits: Collection[str]) -> list[str]:
+def freed_by(record: r.AnyRecord, permits: Collection[str]) -> list[str]:
     """Return which of the calls with permits have no more use for them, by a record.
 
     A call that a crash cut off keeps its own: what it began may still be going on.

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.lane import Lane, LastMilestone, OpenCall, QueuedDelivery, Turn
 from outlast.core.policy import Policy
-from outlast.core.record import AnyRecord
 from outlast.core.result import Returned
 
 # What comes next
@@ -51,7 +50,7 @@ LANE_MILESTONES: dict[type, Callable[[Lane, Any], Lane]] = {
 # How it is written down
 
 
-def reach(lane: Lane, call: OpenCall, end: Returned, now: int) -> Iterator[AnyRecord]:
+def reach(lane: Lane, call: OpenCall, end: Returned, now: int) -> Iterator[r.AnyRecord]:
     """Record that a call which is about to have an outcome is a milestone, if it is one.
 
     Time counts as for feedback: within a turn, from its beginning.

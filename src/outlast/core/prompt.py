@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.lane import Lane, ModelCall
-from outlast.core.record import AnyRecord, PromptSection
 
 DIGEST_DIGITS = 32
 
@@ -21,15 +20,15 @@ def section_digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
 
 
-def prompt_digest(sections: Iterable[PromptSection]) -> str:
+def prompt_digest(sections: Iterable[r.PromptSection]) -> str:
     """Return what tells a whole prompt from another."""
     parts = "\n".join(f"{each.key} {each.digest} {each.tail}" for each in sections)
     return section_digest(parts)
 
 
 def prompt_rendered(
-    lane: Lane, model: ModelCall, sections: tuple[PromptSection, ...]
-) -> Iterator[AnyRecord]:
+    lane: Lane, model: ModelCall, sections: tuple[r.PromptSection, ...]
+) -> Iterator[r.AnyRecord]:
     """Record the prompt of a model call, if it is another than the last that was recorded."""
     if (digest := prompt_digest(sections)) == lane.prompt.digest:
         return
@@ -46,7 +45,7 @@ def prompt_rendered(
 
 def whole_sections(
     record: r.PromptRendered, before: Mapping[str, str]
-) -> tuple[PromptSection, ...]:
+) -> tuple[r.PromptSection, ...]:
     """Return the sections with their texts; `before` has those of the record before, by digest."""
     return tuple(
         each if each.text else replace(each, text=before[each.digest]) for each in record.sections

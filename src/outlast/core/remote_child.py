@@ -14,7 +14,6 @@ from outlast.core import record as r
 from outlast.core.lane import Lane, OpenRequest, RemoteChild, Turn
 from outlast.core.name import request_name
 from outlast.core.policy import SECOND
-from outlast.core.record import AnyRecord
 from outlast.core.request import authorization_ends, child_ended, close_request, shown_as
 from outlast.core.result import ChildContact, RemoteView
 
@@ -28,7 +27,7 @@ CALLBACK_LIFE = 30 * 86_400 * SECOND
 MOST_DOUBLINGS = 32
 
 
-def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[AnyRecord]:
+def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[r.AnyRecord]:
     """Write down what came of a contact, unless the child's call has ended meanwhile."""
     turn = lane.turn
     child = turn.requests.get(contact.request_id) if turn else None
@@ -43,7 +42,7 @@ def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[AnyRecord
     if contact.started:
         child = replace(child, child=contact.started)
         yield subagent_started(child, remote, contact)
-    changes: list[AnyRecord] = []
+    changes: list[r.AnyRecord] = []
     if view := contact.view:
         shown = shown_of(turn, child)
         # Before the end is looked at: what was asked is closed in either case, and a sign-in says
@@ -61,7 +60,7 @@ def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[AnyRecord
 
 def callback_opened(
     turn: Turn, child: OpenRequest, remote: RemoteChild, name: str, now: int
-) -> AnyRecord:
+) -> r.AnyRecord:
     """Open the address for a child's news: before its state is seen, or some could be missed."""
     return r.CallbackOpened(
         request_id=name,
@@ -80,7 +79,7 @@ def has_callback(turn: Turn, child: OpenRequest) -> bool:
     return any((q.kind, q.subagent) == ("callback", child.request_id) for q in requests)
 
 
-def subagent_started(child: OpenRequest, remote: RemoteChild, contact: ChildContact) -> AnyRecord:
+def subagent_started(child: OpenRequest, remote: RemoteChild, contact: ChildContact) -> r.AnyRecord:
     return r.SubagentStarted(
         request_id=child.request_id,
         call_id=child.call_id,
@@ -100,10 +99,10 @@ def shown_of(turn: Turn, child: OpenRequest) -> dict[str, OpenRequest]:
     return {request.origin: request for request in mine}
 
 
-def closed(shown: dict[str, OpenRequest], view: RemoteView) -> dict[str, AnyRecord]:
+def closed(shown: dict[str, OpenRequest], view: RemoteView) -> dict[str, r.AnyRecord]:
     """Close what the child asks no longer, by request. Of a sign-in it says how that went."""
     listed = {asked.request_id for asked in view.asked}
-    found: dict[str, AnyRecord] = {}
+    found: dict[str, r.AnyRecord] = {}
     for origin, request in shown.items():
         if request.kind != "authorization" and origin not in listed:
             found[request.request_id] = close_request(request, "superseded")
@@ -119,7 +118,7 @@ def opened(
     contact: ChildContact,
     view: RemoteView,
     shown: dict[str, OpenRequest],
-) -> Iterator[AnyRecord]:
+) -> Iterator[r.AnyRecord]:
     """Show what the child asks, unless it is shown, or over here; again, if it refused an answer.
 
     Each has a name of its own: a server may list a request again that it had ceased to list.
@@ -145,9 +144,9 @@ def next_contact(
     child: OpenRequest,
     remote: RemoteChild,
     contact: ChildContact,
-    changes: list[AnyRecord],
+    changes: list[r.AnyRecord],
     now: int,
-) -> AnyRecord:
+) -> r.AnyRecord:
     """Say when the server is contacted next: at once, if an answer or news came meanwhile."""
     # A server that has something new may have more soon.
     contacts = 0 if changes or contact.refusals else remote.contacts

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.lane import FeedbackMark, Lane, Turn
 from outlast.core.policy import FeedbackTrigger, Policy
-from outlast.core.record import AnyRecord, Failure
 from outlast.core.result import CompletionChecked, FeedbackCollected
 
 # Which rules are due
@@ -40,9 +39,9 @@ def is_due(trigger: FeedbackTrigger, lane: Lane, turn: Turn, now: int) -> bool:
     return 0 < trigger.span <= now - max(mark.since, turn.began)
 
 
-def completion_refused(turn: Turn) -> Failure:
+def completion_refused(turn: Turn) -> r.Failure:
     names = ", ".join(turn.objectors)
-    return Failure(
+    return r.Failure(
         "COMPLETION_REFUSED",
         f"{turn.refusals} answers in this turn were refused by its completion checkers, the last by"
         f" {names}; each completion.refused says why",
@@ -82,7 +81,7 @@ TURN_RULES: dict[type, Callable[[Turn, Any], Turn]] = {
 # How it is written down
 
 
-def feedback_collected(turn: Turn, result: FeedbackCollected, now: int) -> Iterator[AnyRecord]:
+def feedback_collected(turn: Turn, result: FeedbackCollected, now: int) -> Iterator[r.AnyRecord]:
     for said in result.said:
         if said.text:
             yield r.FeedbackGiven(
@@ -94,7 +93,7 @@ def feedback_collected(turn: Turn, result: FeedbackCollected, now: int) -> Itera
             )
 
 
-def completion_checked(turn: Turn, result: CompletionChecked) -> AnyRecord:
+def completion_checked(turn: Turn, result: CompletionChecked) -> r.AnyRecord:
     if result.reasons:
         return r.CompletionRefused(
             turn=turn.id, step=turn.step, reasons=result.reasons, number=turn.refusals + 1

@@ -8,7 +8,6 @@ from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, ChangeState, Park
 from outlast.core.lane import Lane
 from outlast.core.message import MAX_MESSAGE
-from outlast.core.record import AnyRecord, Failure, StateChanged, StateChangeRequested
 from outlast.core.slice import (
     EMPTY,
     KeptSlice,
@@ -19,14 +18,14 @@ from outlast.core.slice import (
 )
 from outlast.errors import InvalidInput
 
-TURNS_OPEN = Failure(
+TURNS_OPEN = r.Failure(
     "TURNS_OPEN",
     "another lane of the session has an open turn, and a rollback changes the state of all lanes:"
     " ask again when that turn has ended, or cancel it",
 )
 
 
-def check_size(change: StateChangeRequested) -> None:
+def check_size(change: r.StateChangeRequested) -> None:
     """Refuse a change that is larger than a message may be."""
     slices = (value for values in change.slices.values() for value in values)
     size = sum(len(value.text.encode()) for value in (*change.values, *slices))
@@ -48,7 +47,7 @@ def ends_step(action: AnyAction) -> bool:
     return begins or isinstance(action, Park)
 
 
-def made_of(change: StateChangeRequested, slices: Slices) -> list[StateRecord]:
+def made_of(change: r.StateChangeRequested, slices: Slices) -> list[StateRecord]:
     """Return the records of a change that needs no reducer, made of the slices as they are."""
     match change.op:
         case "rollback":
@@ -62,9 +61,9 @@ def made_of(change: StateChangeRequested, slices: Slices) -> list[StateRecord]:
     return [_written(change, "put")]
 
 
-def _written(change: StateChangeRequested, op: str, *, log: bool = False) -> StateChanged:
+def _written(change: r.StateChangeRequested, op: str, *, log: bool = False) -> r.StateChanged:
     """Return the values of a change as a record; they were all asked for in one version."""
-    return StateChanged(
+    return r.StateChanged(
         slice=change.slice,
         op=op,
         values=tuple(value.text for value in change.values),
@@ -73,18 +72,18 @@ def _written(change: StateChangeRequested, op: str, *, log: bool = False) -> Sta
     )
 
 
-def slices_of(change: StateChangeRequested) -> Slices:
+def slices_of(change: r.StateChangeRequested) -> Slices:
     """Return the slices that a rollback goes back to."""
     kept = change.slices.items()
     return {name: KeptSlice(values, name in change.logs) for name, values in kept}
 
 
-def change_made(change: StateChangeRequested, records: list[StateRecord]) -> list[AnyRecord]:
+def change_made(change: r.StateChangeRequested, records: list[StateRecord]) -> list[r.AnyRecord]:
     """Return a change with the end of its delivery: one commit, or it is taken again."""
     return [*records, r.DeliverySettled(delivery_id=change.delivery_id, outcome="completed")]
 
 
-def change_refused(change: StateChangeRequested, error: Failure) -> list[AnyRecord]:
+def change_refused(change: r.StateChangeRequested, error: r.Failure) -> list[r.AnyRecord]:
     """Say why a change cannot be made."""
     return [
         r.StateChangeRefused(delivery_id=change.delivery_id, error=error),

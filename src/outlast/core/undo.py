@@ -21,7 +21,6 @@ from outlast.core.action import (
 )
 from outlast.core.lane import Lane, OpenCall, Turn
 from outlast.core.name import quoted, wait_name
-from outlast.core.record import AnyRecord, Failure
 
 UNDO_FAILED = "UNDO_FAILED"
 UNDO_SCOPE = "=undo/"
@@ -56,7 +55,7 @@ def undo_turn(
     return action
 
 
-def end_after(turn: Turn, error: Failure | None) -> AnyAction:
+def end_after(turn: Turn, error: r.Failure | None) -> AnyAction:
     """End a turn as it would have ended without an undo, or as the undo did."""
     assert turn.undo is not None
     if error:
@@ -69,10 +68,10 @@ def end_after(turn: Turn, error: Failure | None) -> AnyAction:
     )
 
 
-def undo_failed(call: OpenCall, why: Failure) -> Failure:
+def undo_failed(call: OpenCall, why: r.Failure) -> r.Failure:
     """Return why a run is not undone."""
     left = [title for name, title in call.undos.items() if undo_key(name) not in call.memo]
-    return Failure(
+    return r.Failure(
         UNDO_FAILED,
         f"{why.code}: {why.message}; not undone: {', '.join(reversed(left)) or 'nothing'}",
         "mend what stands against it and retry the run: its undo goes on",
@@ -89,7 +88,7 @@ def has_to_undo(turn: Turn) -> bool:
     return turn.undo is None and any(call.undos for call in turn.calls.values())
 
 
-def undo_starts(turn: Turn, action: CancelTurn | FailTurn) -> Iterator[AnyRecord]:
+def undo_starts(turn: Turn, action: CancelTurn | FailTurn) -> Iterator[r.AnyRecord]:
     """Begin to undo; how the turn ends is decided already."""
     [call] = turn.calls.values()
     if isinstance(action, FailTurn):

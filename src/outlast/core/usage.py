@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from outlast.core import record as r
 from outlast.core.lane import Lane
-from outlast.core.record import NO_USAGE, AnyRecord, UsageSum
 
 DAY = 24 * 3600 * 1000
 MOST_BYTES = 300
@@ -26,8 +25,8 @@ FIRST_DAY = date(1970, 1, 1).toordinal()
 class TreeUsage(Struct, frozen=True, gc=False):
     """The `own` usage of a turn or a session, and the `total` of it and all children below it."""
 
-    own: UsageSum = NO_USAGE
-    total: UsageSum = NO_USAGE
+    own: r.UsageSum = r.NO_USAGE
+    total: r.UsageSum = r.NO_USAGE
 
 
 class UsageChange(Struct, frozen=True, gc=False):
@@ -36,7 +35,7 @@ class UsageChange(Struct, frozen=True, gc=False):
     model: str
     principal: str
     remote: str
-    used: UsageSum
+    used: r.UsageSum
 
 
 class UsageRow(Struct, frozen=True, gc=False):
@@ -48,7 +47,7 @@ class UsageRow(Struct, frozen=True, gc=False):
     principal: str
     remote: str
     day: int
-    used: UsageSum
+    used: r.UsageSum
 
 
 def payer(lane: Lane) -> str:
@@ -61,9 +60,9 @@ def payer(lane: Lane) -> str:
     return (lane.parent.payer if lane.parent else "") or lane.principal
 
 
-def used_by(e: r.UsageRecorded) -> UsageSum:
+def used_by(e: r.UsageRecorded) -> r.UsageSum:
     """Return a record's usage as a sum."""
-    return UsageSum(
+    return r.UsageSum(
         e.input_tokens,
         e.output_tokens,
         e.cache_read_tokens,
@@ -74,20 +73,20 @@ def used_by(e: r.UsageRecorded) -> UsageSum:
     )
 
 
-def usage_with_children(lane: Lane) -> UsageSum:
+def usage_with_children(lane: Lane) -> r.UsageSum:
     """Return what a lane has used so far, with the children that have told it what they used."""
-    of_turn = lane.turn.below if lane.turn else NO_USAGE
+    of_turn = lane.turn.below if lane.turn else r.NO_USAGE
     return lane.usage + lane.below + of_turn
 
 
-def usage_of(records: Iterable[AnyRecord]) -> tuple[UsageChange, ...]:
+def usage_of(records: Iterable[r.AnyRecord]) -> tuple[UsageChange, ...]:
     """Return what records add to the usage of their session; nothing, as with most."""
     found = [e for e in records if type(e) is r.UsageRecorded]
     return tuple(_by_key(found)) if found else ()
 
 
 def _by_key(found: Iterable[r.UsageRecorded]) -> Iterable[UsageChange]:
-    sums: dict[tuple[str, str, str], UsageSum] = {}
+    sums: dict[tuple[str, str, str], r.UsageSum] = {}
     for e in found:
         key = (
             clipped(e.model),
@@ -121,13 +120,13 @@ def day_number(day: date) -> int:
     return day.toordinal() - FIRST_DAY
 
 
-def in_figures(used: UsageSum) -> str:
+def in_figures(used: r.UsageSum) -> str:
     """Say what was used, for people: "812 tokens in, 97 out, 2 calls, $0.0028"."""
     calls = f"{used.model_calls:,} call{'' if used.model_calls == 1 else 's'}"
     return f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out, {calls}, {dollars(used)}"
 
 
-def dollars(used: UsageSum) -> str:
+def dollars(used: r.UsageSum) -> str:
     """Return what calls have cost; those without a known price are told, and are no zero."""
     known = f"${used.usd:,.4f}" if used.usd >= CENT or not used.nano_usd else f"${used.usd:.6f}"
     if not used.unpriced_calls:

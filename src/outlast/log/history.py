@@ -12,7 +12,6 @@ from typing import NamedTuple
 from outlast.core import record as r
 from outlast.core.event import MOST_DIGITS, shown
 from outlast.core.message import Message
-from outlast.core.record import AnyRecord, Entry
 from outlast.core.view import View
 from outlast.errors import CursorAhead, InvalidCursor
 from outlast.store import Store
@@ -92,7 +91,7 @@ class HistoryReader:
                 found.append((self._place, message))
         return found
 
-    async def _entries(self) -> AsyncGenerator[Entry, None]:
+    async def _entries(self) -> AsyncGenerator[r.Entry, None]:
         """Give the lane's entries behind the place."""
         # One record before: the first that is read has to be the one that the place names.
         cursor = max(0, self._start.after - 1)
@@ -114,12 +113,12 @@ class HistoryReader:
         if not is_checked:
             raise no_place(str(self._start))
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: r.Entry) -> None:
         is_there = entry.offset == self._start.after and entry.lane == self._lane
         if not is_there or not isinstance(entry.record, Rest):
             raise no_place(str(self._start))
 
-    async def _supply(self, record: AnyRecord) -> None:
+    async def _supply(self, record: r.AnyRecord) -> None:
         """Read a message that is taken up now, and arrived before the place."""
         # Arrivals stand where they came, which may be before the place at which the turn took them.
         if not isinstance(record, r.TurnStarted | r.DeliveryJoined) or not self._start.after:

@@ -13,7 +13,6 @@ from msgspec import Struct
 from outlast.core import record as r
 from outlast.core.instant import date_of
 from outlast.core.name import turn_and_step
-from outlast.core.record import Entry
 from outlast.store import Store
 
 
@@ -47,7 +46,7 @@ async def read_milestones(
         cursor = page.cursor
 
 
-def milestone_of(entry: Entry, reached: r.MilestoneReached) -> Milestone:
+def milestone_of(entry: r.Entry, reached: r.MilestoneReached) -> Milestone:
     return Milestone(
         title=reached.title,
         lane=entry.lane,

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from outlast.core import record as r
 from outlast.core.event import BEGINNING, Cursor, Deltas, Event, present, requested_args
 from outlast.core.message import Part, Text, ToolCall
-from outlast.core.record import Entry, Failure
 from outlast.core.usage import TreeUsage
 from outlast.core.view import whole_parts
 from outlast.store import LogStore, Store
@@ -74,12 +73,12 @@ class EntriesBefore:
         self._session_id = session_id
         self._before = before
         self._limit = NEAR
-        self._page: list[Entry] = []
+        self._page: list[r.Entry] = []
 
     def __aiter__(self) -> EntriesBefore:
         return self
 
-    async def __anext__(self) -> Entry:
+    async def __anext__(self) -> r.Entry:
         while not self._page:
             # Offsets begin at 1.
             if self._before <= 1:
@@ -149,7 +148,7 @@ class EventReader:
         self.is_at_end = self.cursor >= page.end
         return [event for event in events if event is not None]
 
-    async def _event(self, entry: Entry) -> Event | None:
+    async def _event(self, entry: r.Entry) -> Event | None:
         record = entry.record
         whole: dict[int, str] = {}
         before = ""
@@ -174,7 +173,7 @@ class EventReader:
             self._args.pop(record.call_id, None)
         return event
 
-    def _note(self, entry: Entry, record: r.MessageDelta | r.ReasoningDelta) -> None:
+    def _note(self, entry: r.Entry, record: r.MessageDelta | r.ReasoningDelta) -> None:
         key = (record.call_id, record.attempt)
         parts = self._deltas.setdefault(key, {})
         parts[record.part] = parts.get(record.part, "") + record.text
@@ -185,7 +184,7 @@ class EventReader:
         self._deltas.pop(key, None)
         self._began.pop(key, None)
 
-    async def _whole(self, entry: Entry, record: r.MessageCompleted) -> dict[int, str]:
+    async def _whole(self, entry: r.Entry, record: r.MessageCompleted) -> dict[int, str]:
         """Return an answer's streamed texts: from what was read, or from where they begin."""
         key = (record.call_id, record.attempt)
         began, deltas = self._began.pop(key, 0), self._deltas.pop(key, {})
@@ -227,7 +226,7 @@ class Outcome(Struct, frozen=True):
     how: str
     text: str = ""
     output: str | None = None
-    error: Failure | None = None
+    error: r.Failure | None = None
     usage: TreeUsage = TreeUsage()
     exhausted: str = ""
 

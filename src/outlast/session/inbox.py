@@ -23,7 +23,6 @@ from outlast.core.instant import milliseconds, read_instant, since_epoch
 from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.message import MAX_MESSAGE
 from outlast.core.name import KEYED, check_id, storable_key
-from outlast.core.record import AnyRecord
 from outlast.errors import InvalidInput, MessageTooLarge, OutlastError
 from outlast.net import trace_context
 from outlast.store import (
@@ -168,7 +167,7 @@ def with_secret(cursor: r.NewOutboxCursor, secret: str) -> r.NewOutboxCursor:
     return replace(cursor, secret=secret) if cursor.url else cursor
 
 
-def with_trace(record: AnyRecord, parent: str) -> AnyRecord:
+def with_trace(record: r.AnyRecord, parent: str) -> r.AnyRecord:
     """Return a record with the span that it was sent in, if it can start a turn.
 
     The same dispatch sent again comes from another span: this is no part of its fingerprint.
@@ -253,7 +252,7 @@ class Inbox:
     ) -> AdmissionReceipt:
         """Add an arrival to a session that exists; the record's id is given here."""
         delivery_id = self._clock.new_id("dlv")
-        named: AnyRecord = replace(record, delivery_id=delivery_id)
+        named: r.AnyRecord = replace(record, delivery_id=delivery_id)
         kind = kind_of(record)
         return await self.admit(
             Admission(

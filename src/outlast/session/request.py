@@ -14,7 +14,6 @@ from outlast.agents.runtime.json_value import to_json
 from outlast.core import record as r
 from outlast.core.instant import date_of
 from outlast.core.json_text import JsonRefused, parse_json
-from outlast.core.record import Option
 from outlast.core.visible import escaped, unambiguous, unambiguous_name
 from outlast.store import RequestInfo
 
@@ -33,7 +32,7 @@ class Request(Struct, frozen=True, kw_only=True):
     request_id: str
     kind: RequestKind
     prompt: str
-    options: tuple[Option, ...]
+    options: tuple[r.Option, ...]
     allow_freeform: bool
     session_id: str
     tool: str = ""

@@ -17,7 +17,6 @@ from outlast.core.fold_wait import WITHDRAWN
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.name import is_wait
-from outlast.core.record import Entry, Failure
 from outlast.core.undo import UNDO_FAILED, UNDO_SCOPE
 from outlast.errors import NothingToRetry
 from outlast.session.start import NewSession
@@ -37,12 +36,12 @@ class RunStep(Struct, frozen=True, kw_only=True):
     status: StepStatus
     attempt: int = 1
     value: Any = None
-    error: Failure | None = None
+    error: r.Failure | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
 
-async def entries_of(store: Store, session_id: str) -> AsyncIterator[Entry]:
+async def entries_of(store: Store, session_id: str) -> AsyncIterator[r.Entry]:
     cursor = 0
     while True:
         page = await store.log.read(session_id, cursor)
@@ -95,7 +94,7 @@ async def retry_of(
     last: Lane | None = None
     started: r.SessionStarted | None = None
     given, is_undone, error = "null", False, None
-    undoing: Failure | None = None
+    undoing: r.Failure | None = None
     async for entry in entries_of(store, info.session_id):
         match entry.record:
             case r.SessionStarted():
@@ -105,7 +104,7 @@ async def retry_of(
             case r.JournalInherited():
                 undoing = entry.record.undoing
             case r.UndoStarted() as begun:
-                undoing = begun.error or Failure("CANCELLED", begun.reason or "it was cancelled")
+                undoing = begun.error or r.Failure("CANCELLED", begun.reason or "it was cancelled")
             case r.UndoEnded():
                 is_undone = entry.record.error is None
             case r.TurnFailed():
@@ -137,7 +136,7 @@ async def retry_of(
 
 
 def journal_of(
-    call: OpenCall, error: Failure | None, undoing: Failure | None
+    call: OpenCall, error: r.Failure | None, undoing: r.Failure | None
 ) -> r.JournalInherited:
     """Return what another run begins with: what came to something, and is not asked anew."""
     is_cut = error is not None and error.code == "STEP_INTERRUPTED"

@@ -19,7 +19,6 @@ from outlast.core.instant import Span, milliseconds
 from outlast.core.lane import SessionMode, StartMode
 from outlast.core.message import Content, Said, content_of
 from outlast.core.name import MAIN, check_dispatch, check_id, check_who
-from outlast.core.record import QueuePlace
 from outlast.core.tag import check_tags
 from outlast.errors import InvalidInput, TokenTaken
 from outlast.net.signature import secrets_of
@@ -125,7 +124,7 @@ class SessionStarter:
                 if living := await self._places.living(new.tenant, token):
                     return living  # if it has ended just now, the token is free
 
-    async def _admit(self, new: NewSession, place: QueuePlace | None) -> AdmissionReceipt:
+    async def _admit(self, new: NewSession, place: r.QueuePlace | None) -> AdmissionReceipt:
         started = self._record(new, place)
         content = () if new.mode == RUN else content_of(new.message)
         # Apart from the record: logs are read by more people than may know it.
@@ -157,7 +156,7 @@ class SessionStarter:
             )
         )
 
-    def _record(self, new: NewSession, place: QueuePlace | None) -> r.SessionStarted:
+    def _record(self, new: NewSession, place: r.QueuePlace | None) -> r.SessionStarted:
         hook = new.webhook or Webhook("")
         start = StartingSession(
             new.agent,

@@ -20,7 +20,6 @@ from outlast.cli.terminal.run import command
 from outlast.core import record as r
 from outlast.core.lane import PROVIDER
 from outlast.core.message import text_of
-from outlast.core.record import AnyRecord
 from outlast.core.tag import tag_text
 from outlast.core.usage import TreeUsage, in_figures
 from outlast.log.reader import Outcome, read_outcome
@@ -36,7 +35,7 @@ class LogSummary(Struct):
     waits: dict[str, tuple[str, ...]] = field(default_factory=dict)
     queue: dict[str, str] = field(default_factory=dict)
 
-    def see(self, lane: str, e: AnyRecord) -> None:
+    def see(self, lane: str, e: r.AnyRecord) -> None:
         match e:
             case r.SessionWaiting():
                 self.waits[lane] = e.wait

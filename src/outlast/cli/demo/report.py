@@ -17,7 +17,6 @@ from outlast.cli.demo.effect import DemoEffect, DemoFiles, ModelAsked
 from outlast.cli.demo.kill import Kill
 from outlast.cli.demo.progress import Phase
 from outlast.core import record as r
-from outlast.core.record import Entry
 
 Fact = TypeVar("Fact")
 WANTED = {"refund": 4, "call": 1, "letter": 4}
@@ -52,7 +51,7 @@ class DemoCounts(Struct, frozen=True, kw_only=True):
 
 
 def count(
-    entries: Sequence[Entry],
+    entries: Sequence[r.Entry],
     asked: Sequence[ModelAsked],
     effects: Sequence[DemoEffect],
     kills: Sequence[Kill],
@@ -94,14 +93,14 @@ def count(
     return counts
 
 
-def of_kind(entries: Sequence[Entry], kind: type[Fact]) -> list[tuple[int, Fact]]:
+def of_kind(entries: Sequence[r.Entry], kind: type[Fact]) -> list[tuple[int, Fact]]:
     return [(entry.at, entry.record) for entry in entries if isinstance(entry.record, kind)]
 
 
 Run = tuple[str, int]
 
 
-def runs_of(entries: Sequence[Entry]) -> tuple[set[Run], set[Run]]:
+def runs_of(entries: Sequence[r.Entry]) -> tuple[set[Run], set[Run]]:
     """Return the attempts at tool calls that began, and those whose outcome was recorded."""
     runs = {(e.call_id, e.attempt) for _, e in of_kind(entries, r.ToolStarted)}
     completed = {(e.call_id, e.attempt) for _, e in of_kind(entries, r.ToolCompleted)}

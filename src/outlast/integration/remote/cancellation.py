@@ -18,13 +18,12 @@ from outlast.agents.subscription import StartingSession
 from outlast.core import record as r
 from outlast.core.event import Event
 from outlast.core.index import GIVEN_UP
-from outlast.core.record import AnyRecord, NewOutboxCursor
 from outlast.errors import ServerUnavailable, Unreachable
 from outlast.integration.outbox.consumer import FunctionReceiver
 from outlast.log.reader import EntriesBefore
 from outlast.store import OutboxCursor, Store
 
-CURSOR = NewOutboxCursor("remote", ("subagent.failed",))
+CURSOR = r.NewOutboxCursor("remote", ("subagent.failed",))
 
 
 class RemoteCanceller:
@@ -49,7 +48,7 @@ class RemoteCanceller:
 
     # From the outbox
 
-    def cursors(self, start: StartingSession) -> tuple[NewOutboxCursor, ...]:
+    def cursors(self, start: StartingSession) -> tuple[r.NewOutboxCursor, ...]:
         """Return the cursor that every session needs: any tool can ask a remote agent."""
         return (CURSOR,)
 
@@ -130,13 +129,13 @@ class SessionChildren:
     `local` are all in this app; `remote` are those without a result, by request.
     """
 
-    def __init__(self, records: Iterable[AnyRecord]) -> None:
+    def __init__(self, records: Iterable[r.AnyRecord]) -> None:
         self.local: list[str] = []
         self.remote: dict[str, r.SubagentCalled] = {}
         for record in records:
             self._add(record)
 
-    def _add(self, e: AnyRecord) -> None:
+    def _add(self, e: r.AnyRecord) -> None:
         match e:
             case r.SubagentCalled(url=""):
                 self.local.append(e.child)

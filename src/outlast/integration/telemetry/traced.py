@@ -16,7 +16,6 @@ from outlast.core import record as r
 from outlast.core.action import CallModel, CompactContext, Start
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.message import Text
-from outlast.core.record import FORMAT
 from outlast.core.result import (
     Answered,
     Compacted,
@@ -349,7 +348,7 @@ class TracedWork:
         limit: int,
         held: Sequence[tuple[str, str]] = (),
         agents: Sequence[str] | None = None,
-        version: int = FORMAT,
+        version: int = r.FORMAT,
         lanes: Sequence[str] | None = None,
         most: Mapping[str, int] = NO_LIMITS,
     ) -> Sequence[Claim]:

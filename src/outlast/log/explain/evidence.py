@@ -17,7 +17,6 @@ from outlast.core.budget import keys_of, on_day
 from outlast.core.fold import fold_all
 from outlast.core.instant import date_of
 from outlast.core.lane import BUDGET, Lane
-from outlast.core.record import Entry, IdempotencyKey
 from outlast.errors import UnknownSession
 from outlast.log.breaker import list_breakers
 from outlast.log.reader import EntriesBefore
@@ -49,13 +48,13 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
 
     session: SessionInfo
     states: dict[str, Lane]
-    entries: tuple[Entry, ...]
+    entries: tuple[r.Entry, ...]
     deliveries: tuple[DeliveryInfo, ...] = ()
     requests: tuple[RequestInfo, ...] = ()
     workers: tuple[WorkerInfo, ...] = ()
     permits: tuple[PermitInfo, ...] = ()
     holders: tuple[PermitInfo, ...] = ()
-    keys: Mapping[IdempotencyKey, EffectClaim] = {}
+    keys: Mapping[r.IdempotencyKey, EffectClaim] = {}
     at_work: tuple[LaneInfo, ...] = ()
     breakers: tuple[Breaker, ...] = ()
     pins: Mapping[str, Pin] = {}
@@ -63,7 +62,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     now: datetime
     budgets: tuple[BudgetState, ...] = ()
 
-    def find(self, lane: str, kind: type | UnionType, **facts: object) -> Entry | None:
+    def find(self, lane: str, kind: type | UnionType, **facts: object) -> r.Entry | None:
         """Return the last entry of a lane with a record of this kind and with these facts."""
         ours = (e for e in reversed(self.entries) if e.lane == lane and isinstance(e.record, kind))
         wanted = facts.items()
@@ -130,7 +129,9 @@ async def read_holders(store: Store, permits: Sequence[PermitInfo]) -> list[Perm
     ]
 
 
-async def read_keys(store: Store, states: Mapping[str, Lane]) -> dict[IdempotencyKey, EffectClaim]:
+async def read_keys(
+    store: Store, states: Mapping[str, Lane]
+) -> dict[r.IdempotencyKey, EffectClaim]:
     """Read which calls hold the keys that open calls are under."""
     calls = [call for lane in states.values() if lane.turn for call in lane.turn.calls.values()]
     held = {}
@@ -153,11 +154,11 @@ async def read_at_work(store: Store, agent: str, workers: Sequence[WorkerInfo]) 
 
 async def read_entries(
     store: Store, session: SessionInfo, states: dict[str, Lane]
-) -> tuple[Entry, ...]:
+) -> tuple[r.Entry, ...]:
     """Read back to where the open turns began, and to the session's end if it is over."""
     wanted = {state.turn.id for state in states.values() if state.turn}
     wanted |= {session.over} if session.over else set()
-    found: list[Entry] = []
+    found: list[r.Entry] = []
     if wanted:
         async for entry in EntriesBefore(store.log, session.session_id, session.end + 1):
             found.append(entry)

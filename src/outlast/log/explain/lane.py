@@ -10,7 +10,6 @@ from outlast.core import record as r
 from outlast.core.compaction import size_of
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane, Turn
-from outlast.core.record import NO_USAGE
 from outlast.core.usage import in_figures
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
@@ -128,10 +127,10 @@ def what_differs(began_on: str, pin: Pin, info: LaneInfo, evidence: ExplainEvide
 
 def what_it_used(turn: Turn) -> Iterator[Cause]:
     """Say what the open turn has used so far, by itself and with the children that have ended."""
-    if turn.usage == turn.below == NO_USAGE:
+    if turn.usage == turn.below == r.NO_USAGE:
         return
     text = f"it has used {in_figures(turn.usage)}"
-    if turn.below != NO_USAGE:
+    if turn.below != r.NO_USAGE:
         text += f"; with children that have ended, {in_figures(turn.usage + turn.below)}"
     yield Cause(kind="usage", text=text, turn=turn.id)
 

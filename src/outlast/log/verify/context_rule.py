@@ -10,7 +10,6 @@ from typing import Any
 from outlast.core import record as r
 from outlast.core.compaction import pinned_calls
 from outlast.core.lane import CUT, RUNNING, Lane
-from outlast.core.record import AnyRecord
 from outlast.core.slice import Slices
 from outlast.core.view import TOLD
 
@@ -45,7 +44,7 @@ class ContextOffsets:
         self._worded: set[str] = set()
         self._first = 0
 
-    def add(self, e: AnyRecord, offset: int, lane: Lane, slices: Slices) -> Iterator[Wrong]:
+    def add(self, e: r.AnyRecord, offset: int, lane: Lane, slices: Slices) -> Iterator[Wrong]:
         """Take in a record of the lane, and yield what is wrong with the places that it names.
 
         `slices` are those of the session before it.

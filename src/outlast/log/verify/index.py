@@ -14,7 +14,6 @@ from outlast.core.budget import changes_of
 from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
 from outlast.core.instant import date_of, date_or_none, rfc3339
-from outlast.core.record import Entry
 from outlast.core.usage import UsageChange, UsageRow, date_of_day, day_of, usage_of
 from outlast.log.verify.rule import Wrong
 from outlast.store import BudgetUse, DeliveryInfo, FailureInfo, RequestInfo
@@ -37,7 +36,7 @@ class Indexes:
         self._tenant = tenant
         self._agent = agent
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: r.Entry) -> None:
         """Take in the next entry."""
         if type(entry.record) in ARRIVALS:
             self._arrive(entry)
@@ -58,7 +57,7 @@ class Indexes:
         waiting = (d for d in self.deliveries.values() if d.lane == lane and d.state == "queued")
         return sum(d.kind in ("message", "retry") for d in waiting)
 
-    def _arrive(self, entry: Entry) -> None:
+    def _arrive(self, entry: r.Entry) -> None:
         match entry.record:
             case r.SessionStarted(token=token):
                 self.tokens |= {token: True} if token else {}
@@ -77,7 +76,7 @@ class Indexes:
             case r.EventSent() as e:
                 self._queue(entry, e.delivery_id, "event")
 
-    def _queue(self, entry: Entry, delivery_id: str, kind: str) -> None:
+    def _queue(self, entry: r.Entry, delivery_id: str, kind: str) -> None:
         self.deliveries[delivery_id] = DeliveryInfo(
             session_id=self._session_id,
             lane=entry.lane,
@@ -90,7 +89,7 @@ class Indexes:
             settled_offset=0,
         )
 
-    def _change(self, changes: Index, entry: Entry) -> None:
+    def _change(self, changes: Index, entry: r.Entry) -> None:
         for change in changes.deliveries:
             if delivery := self.deliveries.get(change.delivery_id):
                 self.deliveries[change.delivery_id] = replace(

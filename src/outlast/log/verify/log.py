@@ -12,7 +12,6 @@ from msgspec import Struct
 from outlast.core import record as r
 from outlast.core.fold import SESSION_WIDE, fold
 from outlast.core.lane import Lane
-from outlast.core.record import FORMAT, AnyRecord, Entry, NewOutboxCursor
 from outlast.core.slice import EMPTY, STATE_RECORDS, Slices, change, is_log
 from outlast.log.verify.context_rule import ContextOffsets
 from outlast.log.verify.rule import Finding, Wrong, broken_rules
@@ -46,7 +45,7 @@ class LaneLog:
         self._done_step = ""
         self._context = ContextOffsets()
 
-    def add(self, entry: Entry, slices: Slices) -> Iterator[Wrong]:
+    def add(self, entry: r.Entry, slices: Slices) -> Iterator[Wrong]:
         """Take in an entry of this lane, and yield what is wrong with it.
 
         `slices` are those of the session before it.
@@ -56,7 +55,7 @@ class LaneLog:
         record = entry.record
         self.count += 1
         self.size += len(_encode(record))
-        self.is_converted = self.is_converted or entry.version < FORMAT
+        self.is_converted = self.is_converted or entry.version < r.FORMAT
         yield from broken_rules(self.state, record)
         yield from self._deliveries(record)
         yield from self._stream(record, entry.offset)
@@ -65,14 +64,14 @@ class LaneLog:
         yield from self._context.add(record, entry.offset, self.state, slices)
         yield from self.fold(entry)
 
-    def fold(self, entry: Entry) -> Iterator[Wrong]:
+    def fold(self, entry: r.Entry) -> Iterator[Wrong]:
         try:
             self.state = fold(self.state, entry.record, entry.offset)
         except Exception as error:  # noqa: BLE001 - a damaged log may break the fold in any way
             self.is_broken = True
             yield "NOT_FOLDABLE", f"the lane cannot be folded any further: {error!r}"
 
-    def _deliveries(self, e: AnyRecord) -> Iterator[Wrong]:
+    def _deliveries(self, e: r.AnyRecord) -> Iterator[Wrong]:
         match e:
             case (
                 r.DeliveryQueued()
@@ -92,7 +91,7 @@ class LaneLog:
                     yield "SETTLED_TWICE", f"{e.delivery_id} is settled again"
                 self._settled[e.delivery_id] = True
 
-    def _stream(self, e: AnyRecord, offset: int) -> Iterator[Wrong]:
+    def _stream(self, e: r.AnyRecord, offset: int) -> Iterator[Wrong]:
         match e:
             case r.MessageDelta() | r.ReasoningDelta():
                 seen = self._deltas.setdefault((e.call_id, e.attempt), Deltas(offset, set()))
@@ -101,13 +100,13 @@ class LaneLog:
                 yield from missing_deltas(e, self._deltas.get((e.call_id, e.attempt)))
                 self._deltas.clear()
 
-    def _owners(self, e: AnyRecord) -> Iterator[Wrong]:
+    def _owners(self, e: r.AnyRecord) -> Iterator[Wrong]:
         if isinstance(e, r.LaneTakenOver):
             if e.fence < self._fence:
                 yield "FENCE_WENT_BACK", f"fence {e.fence} follows on fence {self._fence}"
             self._fence = e.fence
 
-    def _steps(self, e: AnyRecord) -> Iterator[Wrong]:
+    def _steps(self, e: r.AnyRecord) -> Iterator[Wrong]:
         """A step that is past was completed: that is when the model is told its results."""
         match e:
             case r.StepCompleted():
@@ -138,15 +137,15 @@ class SessionLog:
         self.session_id = session_id
         self.lanes: dict[str, LaneLog] = {}
         self.slices: Slices = EMPTY
-        self.started: Entry | None = None
-        self.ended: Entry | None = None
-        self.anchored: list[Entry] = []
-        self.last: Entry | None = None
+        self.started: r.Entry | None = None
+        self.ended: r.Entry | None = None
+        self.anchored: list[r.Entry] = []
+        self.last: r.Entry | None = None
         self.findings: list[Finding] = []
         self.kept: dict[int, tuple[dict[str, Lane], Slices]] = {}
         self._marks = set(marks)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: r.Entry) -> None:
         """Take in the next entry."""
         self._note(entry, self._place(entry))
         lane = self.lanes.get(entry.lane)
@@ -164,7 +163,7 @@ class SessionLog:
             states = {name: log.state for name, log in self.lanes.items() if not log.is_broken}
             self.kept[entry.offset] = (states, self.slices)
 
-    def _place(self, entry: Entry) -> Iterator[Wrong]:
+    def _place(self, entry: r.Entry) -> Iterator[Wrong]:
         due = self.last.offset + 1 if self.last else 1
         if entry.offset != due:
             yield "OFFSET_OUT_OF_ORDER", f"offset {entry.offset} stands where {due} is due"
@@ -173,7 +172,7 @@ class SessionLog:
         if isinstance(entry.record, r.SessionStarted) != (entry.offset == 1):
             yield "NO_START", "a session starts with its first record, and only there"
 
-    def _state(self, entry: Entry) -> Iterator[Wrong]:
+    def _state(self, entry: r.Entry) -> Iterator[Wrong]:
         """Look at a change of slices: is it one that follows on what there is?"""
         match entry.record:
             case r.StateRolledBack() as e:
@@ -188,7 +187,7 @@ class SessionLog:
             case r.StateChanged() as e if is_log(self.slices, e.slice):
                 yield "LOG_REWRITTEN", f"the log {e.slice} is changed otherwise than by appending"
 
-    def _share(self, entry: Entry, origin: LaneLog) -> None:
+    def _share(self, entry: r.Entry, origin: LaneLog) -> None:
         """Let all lanes know what concerns them all."""
         record = entry.record
         if isinstance(record, STATE_RECORDS):
@@ -206,12 +205,12 @@ class SessionLog:
                 self._note(entry, lane.fold(entry))
 
     @property
-    def outbox(self) -> list[NewOutboxCursor]:
+    def outbox(self) -> list[r.NewOutboxCursor]:
         """The cursors that the session was given since its start, the newest first."""
         records = [each.record for each in reversed(self.anchored)]
         return [c for e in records if isinstance(e, r.SessionRekeyed) for c in e.outbox]
 
-    def _note(self, entry: Entry, wrongs: Iterator[Wrong]) -> None:
+    def _note(self, entry: r.Entry, wrongs: Iterator[Wrong]) -> None:
         for code, message in wrongs:
             self.findings.append(
                 Finding(

@@ -13,7 +13,6 @@ from outlast.core import record as r
 from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
 from outlast.core.name import model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
-from outlast.core.record import NO_USAGE, AnyRecord
 from outlast.core.result import Asked
 from outlast.log.verify.context_rule import CONTEXT_RULES
 from outlast.log.verify.turn_rule import TURN_RULES
@@ -34,7 +33,7 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lane: str = ""
 
 
-def broken_rules(lane: Lane, record: AnyRecord) -> Iterator[Wrong]:
+def broken_rules(lane: Lane, record: r.AnyRecord) -> Iterator[Wrong]:
     """Yield what is wrong with a record that follows on a lane."""
     if rule := RULES.get(type(record)):
         yield from rule(lane, record)
@@ -59,9 +58,9 @@ def turn_ends(lane: Lane, e: r.TurnCompleted | r.TurnFailed | r.TurnCancelled) -
     if lane.turn and lane.turn.requests:
         left = ", ".join(lane.turn.requests)
         yield "REQUEST_LEFT_OPEN", f"{e.turn} ends with open requests: {left}"
-    if lane.turn and e.usage not in (lane.turn.usage, NO_USAGE):
+    if lane.turn and e.usage not in (lane.turn.usage, r.NO_USAGE):
         yield "WRONG_USAGE", f"{e.turn} says another cost than its model calls"
-    if lane.turn and e.below not in (lane.turn.below, NO_USAGE):
+    if lane.turn and e.below not in (lane.turn.below, r.NO_USAGE):
         yield "WRONG_USAGE", f"{e.turn} says another cost of its children than these"
 
 
