@@ -61,7 +61,8 @@ sim: $(VENV)/.dev ## simulate many workers with faults (SEEDS=1000, or SEED=7 wi
 
 chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: ARGS="--help")
 	@PYTHONPATH=tests:tests/support $(BIN)/python -m chaos $(ARGS)
-	@$(if $(ARGS),true,OUTLAST_EVERY_KILL=1 $(BIN)/pytest -q tests/crash/test_durable_loop.py tests/crash/test_workflow_kill.py)
+	@$(if $(ARGS),true,OUTLAST_EVERY_KILL=1 $(BIN)/pytest -q \
+		$(addprefix tests/crash/test_,durable_loop.py workflow_kill.py crash_bounded.py))
 
 docs: $(VENV)/.dev $(JS) ## build the documentation site into site/ (or look at it: ARGS=serve)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)

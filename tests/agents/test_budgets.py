@@ -13,11 +13,13 @@ from scene import Watched, agent, log_of, running, the, types_of, until
 
 from outlast import Agent, Budget, Context, Limits, ModelOptions, Outlast, Session, tool
 from outlast.agents.model import FinishedAnswer, ModelRequest, Text
-from outlast.core.amount import Amounts, BudgetKey
+from outlast.core.amount import Amounts, BudgetKey, BudgetState
 from outlast.core.result import Usage
 from outlast.errors import BudgetChanged, InvalidDefinition, InvalidInput
 from outlast.log.explain import explain, gather
 from outlast.log.verify import verify
+from outlast.stores.sqlite import MemoryStore
+from outlast.testing.crash_everywhere import SharedStore
 from outlast.testing.scripted import (
     ScriptedError,
     ScriptedModel,
@@ -437,6 +439,62 @@ async def test_children_get_shares_and_return_the_rest() -> None:
             if info.parent:
                 limits = started[0].data["budget"]["limits"]
                 assert limits["tokens"] <= 100_000 // 3
+
+
+async def test_lanes_that_start_children_at_once_share_what_is_free() -> None:
+    most, going = 90_000, asyncio.Event()
+    reached: list[str] = []
+
+    class Slow(SharedStore):
+        """Takes its time, so that all lanes have looked before one reserves."""
+
+        async def find_budgets(
+            self, tenant: str, keys: Sequence[BudgetKey]
+        ) -> Sequence[BudgetState]:
+            found = await super().find_budgets(tenant, keys)
+            await asyncio.sleep(0.05)
+            return found
+
+    class Together(ScriptedModel):
+        """Answers when all lanes have asked."""
+
+        async def request(self, request: ModelRequest) -> FinishedAnswer:
+            reached.append(request.call_id)
+            if request.call_id.endswith(".s1"):
+                while len(reached) < 5:  # noqa: ASYNC110 - the other lanes ask soon
+                    await asyncio.sleep(0.001)
+            return await super().request(request)
+
+    @tool
+    async def hold(ctx: Context) -> str:
+        await going.wait()
+        return "held"
+
+    leaf = Agent("leaf", ScriptedModel([call("hold"), say("x")]), tools=[hold])
+    job = call("leaf", message="job")
+    script = lambda asked: job if asked.call_id.endswith(".s1") else say("done")  # noqa: E731
+    options = ModelOptions(stream=False)
+    top = Agent("top", Together(script), subagents=[leaf], model_options=options)
+    memory = MemoryStore()
+    await memory.migrate()
+    async with running(top, leaf, store=Slow(memory)) as app:
+        session = await app.start("top", "go", budget=Budget(tokens=most))
+        for name in "bcde":
+            await session.send("go", lane=name)
+        async with asyncio.timeout(20):
+            while len(await app.sessions()) < 6:  # noqa: ASYNC110 - five children
+                await asyncio.sleep(0.01)
+        assert (await reserved(app, session))[0].tokens <= most
+        going.set()
+        async with asyncio.timeout(20):
+            while len(await the(session, "turn.completed")) < 5:
+                for asked in await session.requests():  # nothing was left for some
+                    await session.answer(asked.request_id, "extend")
+                await asyncio.sleep(0.01)
+        assert await reserved(app, session) == [Amounts()]
+        for info in await app.sessions():
+            assert not await verify(app.store, info.session_id)
+    await memory.close()
 
 
 async def test_a_tree_asks_at_the_top_for_more_of_one_budget() -> None:

@@ -266,6 +266,25 @@ async def test_results_that_were_read_again_later_are_dropped_first() -> None:
     assert all("the same was read again later" in text for text in texts.values())
 
 
+async def test_what_is_told_instead_of_a_result_is_said_once() -> None:
+    def script(request: ModelRequest) -> ScriptedReply:
+        if isinstance(request.view.messages[-1], ToolOutputs):
+            return say("Done.")
+        return calls(("read_file", {"path": "a.md"}), ("look", {"size": 300}))
+
+    policy = ContextPolicy(max_tokens=100_000, clear=False, max_result=200)
+    a = Agent("a", Sized(script), tools=[look, read_file], context=policy)
+    async with running(a) as app:
+        session = await converse(app, a, 4)
+        for _ in range(3):
+            await (await session.compact()).result()
+        told = await the(session, "compaction.completed")
+    assert len(told) > 3
+    assert [sorted(each.data.get("results", {})) for each in told[-2:]] == [[], []]
+    texts = [text for each in told for text in each.data.get("results", {}).values()]
+    assert all(len(text) <= 200 for text in texts)
+
+
 @pytest.mark.parametrize("reference", ["0", "1", "99999", "x", "-1", "9" * 30])
 async def test_a_reference_that_leads_nowhere_is_told(reference: str) -> None:
     def script(request: ModelRequest) -> ScriptedReply:

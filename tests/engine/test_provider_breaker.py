@@ -22,7 +22,7 @@ from outlast.core.record import Failure
 from outlast.core.result import ModelFailed
 from outlast.engine import maintenance
 from outlast.engine.provider_breaker import ProviderBreakers
-from outlast.log.breaker import list_breakers
+from outlast.log.breaker import end_pause, list_breakers, put_breaker
 from outlast.log.verify import verify
 from outlast.rules import PolicyCall, policy
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
@@ -530,3 +530,23 @@ async def test_a_worker_that_starts_leaves_alone_who_does_not_answer_the_others(
             [after] = await list_breakers(new.store)
             assert (after.next_at, after.probes) == (before.next_at, before.probes)
     assert provider.asked == asked
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+async def test_a_worker_that_starts_ends_no_pause_that_has_become_another_meanwhile(
+    blocked: bool,
+) -> None:
+    known = Breaker(
+        provider=Provider("a", "scripted"),
+        since=0,
+        error=Failure("AWAY", "no"),
+        failures=3,
+        is_open=True,
+        next_at=2**50,
+        blocked=blocked,  # by now; it was when the worker looked
+    )
+    async with running(agent([])) as app:
+        await put_breaker(app.store, known, 0)
+        await end_pause(app.store, known.provider, if_blocked=True)
+        [after] = await list_breakers(app.store)
+    assert (after.next_at < known.next_at) == blocked

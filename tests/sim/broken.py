@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.amount import NOTHING, BudgetChange
 from outlast.core.breaker import Breaker
 from outlast.core.codec import encode
 from outlast.core.fold import LANE_FACTS
@@ -503,6 +504,36 @@ class KeepsTheRetired(BrokenStore):
     async def retire(self, deployment: str, to: str) -> int | None:
         await self.inner.work.promote(to)
         return 0
+
+
+class NeverShortens(BrokenStore):
+    """Writes down of compactions that they left nothing out."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        return await self.inner.log.commit([self._whole(commit) for commit in commits])
+
+    def _whole(self, commit: Commit) -> Commit:
+        records = tuple(
+            replace(e, until=0, keep=(), text="", results={}, shortened={})
+            if isinstance(e, r.CompactionCompleted)
+            else e
+            for e in commit.records
+        )
+        if records == commit.records:
+            return commit
+        return replace(commit, records=records, body=encode(records))
+
+
+class KeepsReservations(BrokenStore):
+    """Returns nothing of what calls have reserved of budgets."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        kept = [replace(c, budgets=tuple(map(without_return, c.budgets))) for c in commits]
+        return await self.inner.log.commit(kept)
+
+
+def without_return(change: BudgetChange) -> BudgetChange:
+    return change if change.is_asking else replace(change, reserved=NOTHING)
 
 
 class IgnoresQueues(IgnoresLimits):

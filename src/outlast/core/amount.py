@@ -142,3 +142,8 @@ class BudgetHold(Struct, frozen=True, gc=False, omit_defaults=True):
     budgets: tuple[BudgetKey, ...] = ()
     input_tokens: int = 0
     max_tokens: int = 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether others can reserve of some of its budgets: the turn's is its lane's alone."""
+        return any(key.scope != "turn" for key in self.budgets)

@@ -33,6 +33,10 @@ _plain = msgspec.json.Decoder()
 _in_order = msgspec.json.Encoder(order="deterministic")
 
 
+REQUEST = "req_"
+"""The prefix of the names of requests."""
+
+
 def turn_name(lane: str, number: int) -> str:
     return f"t{number}" if lane == MAIN else f"{lane}/t{number}"
 
@@ -96,7 +100,7 @@ def request_name(session: str, call_id: str, name: str) -> str:
     """Name a request so that it is the same after a crash and unique across sessions."""
     # A digest, since the parts may be long and chosen by users, and the id stands in addresses and
     # indexes.
-    return "req_" + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
+    return REQUEST + blake2b(f"{session}\n{call_id}\n{name}".encode(), digest_size=13).hexdigest()
 
 
 def wait_name(scope: str, kind: str, name: str, number: int) -> str:

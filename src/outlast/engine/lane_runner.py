@@ -448,6 +448,12 @@ class LaneRunner:
             share = None
             if isinstance(result, ToolWaits) and result.children:
                 share = await self._share(result)
+                if share and share[1].has_rows:
+                    try:
+                        await self._start_children(action, result, share, now)
+                        continue
+                    except NotEncodable:
+                        share = None  # see below
             # Also when a turn is stopped: what a tool has done stands, and so do its changes of
             # state.
             if isinstance(result, TurnStopped):
@@ -462,6 +468,20 @@ class LaneRunner:
             if isinstance(result, ToolWaits):
                 for child in result.children:
                     self.lane.start(child, *(share or ()))
+
+    async def _start_children(
+        self, action: AnyAction, waits: ToolWaits, share: tuple[BudgetTerms, BudgetHold], now: int
+    ) -> None:
+        """Start children with shares of budgets that other lanes and sessions reserve of as well.
+
+        Where one of them was quicker, less is free, and that is shared.
+        """
+
+        def waiting(_: Slices) -> list[AnyRecord]:
+            return self._outcome(action, waits, now)
+
+        while await self.lane.start_with_shares(waiting, waits.children, *share):
+            share = await self._share(waits) or share
 
     async def _told_of(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
         """Let the provider's breaker know, and the result have what that knows."""

@@ -25,6 +25,7 @@ from outlast.core.budget import (
     with_terms,
 )
 from outlast.core.event import type_of
+from outlast.core.fold import fold
 from outlast.core.index import index, makes_progress, status_of
 from outlast.core.lane import CONTENDED, PROVIDER, RUNNING, UNDONE, Lane, Turn
 from outlast.core.limit import Bound, freed_by
@@ -41,6 +42,7 @@ from outlast.engine.pin import NO_PINS, PinRule
 from outlast.engine.session_message import TOLD_TO_OTHERS, SessionMessages
 from outlast.errors import StoreUnavailable
 from outlast.store import (
+    Admission,
     Claim,
     Commit,
     Committed,
@@ -207,12 +209,10 @@ class OwnedLane:
     ) -> None:
         """Start a child with the next flush; the call that waits for it has just been written.
 
-        Its `share` of the budgets is held here until it has ended.
+        Its `share` of the turn's budget is held here until it has ended.
         """
         state = self.folds.state
-        assert state.turn is not None
-        awaited = state.turn.requests.values()
-        request_id = next(q.request_id for q in awaited if q.child == child.session_id)
+        request_id = request_of(state, child)
         if hold:
             # In the commit that starts the child, so that a crash in between leaves no share that
             # is held nowhere.
@@ -265,13 +265,32 @@ class OwnedLane:
         They are made from the newest slices, anew while other lanes are quicker. What was decided
         when so many `arrivals` were folded in is refused as well, if there are more by now.
         """
-        # What was folded before stands before these in the log, and must not be refused with them.
+        return await self._attempt(lambda slices: self._draft_of([*make(slices)]), arrivals)
+
+    async def start_with_shares(
+        self,
+        make: Callable[[Slices], Iterable[AnyRecord]],
+        children: Sequence[NewChild],
+        share: BudgetTerms,
+        hold: BudgetHold,
+    ) -> Refused | None:
+        """Start children with the records of the call that waits for them, and hold their shares.
+
+        Refused if another lane or a tool has reserved of the same budgets meanwhile.
+        """
+        return await self._attempt(
+            lambda slices: self._draft_with_children([*make(slices)], children, share, hold)
+        )
+
+    async def _attempt(
+        self, make: Callable[[Slices], CommitDraft], arrivals: int | None = None
+    ) -> Refused | None:
         await self.flush()
         async with self.lock:
             if arrivals is not None and arrivals != self.folds.arrivals:
                 return Refused("arrivals")
             while True:
-                draft = self._draft_of([*make(self.folds.slices)])
+                draft = make(self.folds.slices)
                 commit = self._prepare(draft, of_newest=True)
                 result = await self._commit(commit, unfolded=draft.records)
                 if isinstance(result, Committed):
@@ -279,6 +298,27 @@ class OwnedLane:
                 if result.reason != "slices_changed":
                     return result
                 await self.folds.catch_up_slices()
+
+    def _draft_with_children(
+        self,
+        records: list[AnyRecord],
+        children: Sequence[NewChild],
+        share: BudgetTerms,
+        hold: BudgetHold,
+    ) -> CommitDraft:
+        state = self.folds.state
+        for record in records:
+            state = fold(state, record)
+        sends: list[Admission] = []
+        for child in children:
+            request_id = request_of(state, child)
+            held = reserves(state, request_id, hold, self.date())
+            records.append(held)
+            state = fold(state, held)
+            sends.append(self._messages.start(state, child, request_id, share))
+        draft = self._draft_of(records)
+        draft.sends += sends
+        return draft
 
     async def conclude(
         self, transaction: Transaction, records: Sequence[AnyRecord], *, of_newest: bool
@@ -577,6 +617,13 @@ class OwnedLane:
         if commit.pin:
             self._pin = commit.pin
         self.folds.land(commit, result, unfolded, self._draft.records)
+
+
+def request_of(lane: Lane, child: NewChild) -> str:
+    """Return the request by which a lane waits for a child."""
+    assert lane.turn is not None
+    awaited = lane.turn.requests.values()
+    return next(q.request_id for q in awaited if q.child == child.session_id)
 
 
 def is_asking(turn: Turn) -> bool:

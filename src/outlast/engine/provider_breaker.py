@@ -8,6 +8,7 @@ and `start_gate.py` puts them into it.
 
 import asyncio
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -71,7 +72,8 @@ class ProviderBreakers:
         for breaker in await insist(self._clock, list_breakers, self._store):
             if breaker.provider.agent in executors:
                 if breaker.blocked:
-                    await insist(self._clock, end_pause, self._store, breaker.provider)
+                    end = partial(end_pause, if_blocked=True)
+                    await insist(self._clock, end, self._store, breaker.provider)
                 await self._read(breaker.provider)
 
     async def forget_replaced(self, agent: str, providers: Collection[Provider]) -> None:

@@ -41,11 +41,14 @@ async def put_breaker(store: Store, breaker: Breaker, version: int) -> bool:
     return await store.document.put(document, expected=version or None, lifetime=kept)
 
 
-async def end_pause(store: Store, provider: Provider) -> None:
-    """Have the first in the line of a provider ask it now, if that is left alone for a while."""
+async def end_pause(store: Store, provider: Provider, *, if_blocked: bool = False) -> None:
+    """Have the first in the line of a provider ask it now, if that is left alone for a while.
+
+    Or only if that is for something that time alone does not mend: it may have changed meanwhile.
+    """
     while True:
         now, (known, version) = store.clock.earliest(), await find_breaker(store, provider)
-        if known is None or not known.is_paused(now):
+        if known is None or not known.is_paused(now) or (if_blocked and not known.blocked):
             return
         # By its version: a failure that came meanwhile has set another pause, and is looked at
         # again.

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from outlast.app import Outlast
-from outlast.core.setting import listed
+from outlast.core.setting import count_of, listed
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import InvalidDefinition
 from outlast.runtime import Deps
@@ -41,6 +41,7 @@ async def crash_everywhere(
     deps: Deps | None = None,
     store: Callable[[], Store] | None = None,
     timeout: float = 30.0,
+    most: int | None = None,
     **options: Any,
 ) -> CrashReport:
     """Run the scenario once undisturbed, then once for each crash before and after a commit.
@@ -48,15 +49,18 @@ async def crash_everywhere(
     The scenario is given an open app; it starts sessions, answers requests, waits for what it
     began, and returns what should be the same in every run. Tools record what they do in the
     `ledger`. Each run has a fresh store: a SQLite file, or what `store` makes. A run may take
-    `within` seconds. Further `options` are those of the app: `public_url`, say.
+    `timeout` seconds. Further `options` are those of the app: `public_url`, say.
+
+    With `most` there are so many crashes at most, from the first commit to the last: others
+    whenever the number of commits is another.
     """
-    check(agents, store, options)
+    check(agents, store, options, most)
     ledger = ledger or Ledger()
     watched = watch(agents, ledger)
     rehearsal = CrashRun(scenario, watched, ledger, deps, store, timeout, options)
     undisturbed, commits = await rehearsal.run(UNDISTURBED)
     runs: list[CrashedRun] = []
-    for point in points():
+    for point in points() if most is None else spread(commits, most):
         run, _ = await rehearsal.run(point)
         if run.point:
             runs.append(run)
@@ -65,9 +69,11 @@ async def crash_everywhere(
     return CrashReport(undisturbed, tuple(runs))
 
 
-def check(agents: Any, store: Any, options: Mapping[str, Any]) -> None:
+def check(agents: Any, store: Any, options: Mapping[str, Any], most: int | None) -> None:
     """Refuse what would only fail deep within a run."""
     listed("agents", agents)
+    if most is not None:
+        count_of("most of crash_everywhere", most, least=1)
     if store is not None and not callable(store):
         raise InvalidDefinition(
             "store is a function that makes a new store for each run: MemoryStore, or a lambda"
@@ -80,6 +86,15 @@ def points() -> Iterator[CrashPoint]:
     for commit in count(1):
         for when in get_args(When):
             yield CrashPoint(commit, when)
+
+
+def spread(commits: int, most: int) -> Iterator[CrashPoint]:
+    """Choose some of the crashes before and after so many commits, at equal distances."""
+    every = [
+        CrashPoint(commit, when) for commit in range(1, commits + 1) for when in get_args(When)
+    ]
+    step = max(1, -(-len(every) // most))
+    yield from every[len(every) % step :: step]
 
 
 class SharedStore(WrappedStore):

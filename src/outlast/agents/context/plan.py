@@ -186,12 +186,17 @@ class CompactionPlanner:
 
     def _replace(self, place: int, result: ToolOutput, text: str) -> None:
         before = self.plan.results.get(result.call_id, result.text)
+        if text == before:  # so it is told since an earlier compaction
+            return
         self.plan.results[result.call_id] = text
         self.plan.sizes[place] -= (len(before) - len(text)) / BYTES_PER_TOKEN * self._scale
 
     def _shortened(self, text: str, each: int, result: ToolOutput | None = None) -> str:
-        left = len(text) - 2 * each
         how = self._how(result) if result else ""
+        # With what is said of the rest it has twice as much at most, so it is not cut again.
+        about = len(CUT.format(left=len(text), how=how))
+        each = max(0, min(each, (4 * each - about) // 2))
+        left = len(text) - 2 * each
         return text[:each] + CUT.format(left=left, how=how) + text[len(text) - each :]
 
     def _how(self, result: ToolOutput) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from outlast.core import record as r
 from outlast.core.lane import RUNNING, Lane, OpenCall, Turn
-from outlast.core.name import model_call_name, turn_and_step, turn_name
+from outlast.core.name import REQUEST, model_call_name, turn_and_step, turn_name
 from outlast.core.outcome import NOT_RUN
 from outlast.core.result import Asked
 from outlast.log.verify.context_rule import CONTEXT_RULES
@@ -129,6 +129,8 @@ def lane_rests(lane: Lane, e: r.SessionWaiting) -> Iterator[Wrong]:
         yield "LEFT_UNSETTLED", f"the lane rests, and {', '.join(left)} is not settled"
     for request_id in set(e.requests) - set(lane.turn.requests if lane.turn else ()):
         yield "UNKNOWN_REQUEST", f"the lane waits for {request_id}, which is not open"
+    if held := [call_id for call_id in lane.holds if not call_id.startswith(REQUEST)]:
+        yield "LEFT_RESERVED", f"the lane rests, and {', '.join(held)} has a reservation"
 
 
 BEFORE_A_TURN = frozenset({"budget", "limit", "queue", "timer"})

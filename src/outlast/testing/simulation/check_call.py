@@ -69,6 +69,8 @@ def started(session: SessionEvidence) -> dict[Attempt, Entry]:
         match entry.record:
             case r.ModelStarted(call_id=call_id, attempt=attempt):
                 found["model", call_id, attempt] = entry
+            case r.SummaryStarted(call_id=call_id, attempt=attempt):
+                found["summary", call_id, attempt] = entry
             case r.ToolStarted(call_id=call_id, attempt=attempt):
                 found["tool", call_id, attempt] = entry
     return found
@@ -102,6 +104,7 @@ def second_calls(name: str, session: SessionEvidence) -> Iterator[str]:
     calls -= Counter(e.call_id for e in session.records(r.ModelSwitched))
     calls -= Counter(e.call_id for e in session.records(r.ProviderUnavailable))
     calls -= Counter(e.call_id for e in session.records(r.ProviderStillUnavailable))
+    calls -= Counter(e.call_id for e in session.records(r.ContextOverflowed))
     lost = takeovers(session)
     again: Counter[str] = Counter()
     for entry in session.entries:

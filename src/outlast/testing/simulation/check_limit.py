@@ -46,7 +46,7 @@ def calls_at_once(evidence: SimulationEvidence) -> Iterator[str]:
         forget(running, name, entry)
         if wrote and isinstance(entry.record, r.SessionWaiting):
             let_go(running, name, wrote.frees)
-        if not isinstance(entry.record, r.ToolStarted | r.ModelStarted):
+        if not isinstance(entry.record, r.ToolStarted | r.ModelStarted | r.SummaryStarted):
             continue
         call = (name, entry.record.call_id)
         if isinstance(entry.record, r.ToolStarted):

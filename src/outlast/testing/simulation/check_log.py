@@ -9,7 +9,7 @@ from outlast.core import record as r
 from outlast.core.codec import encode
 from outlast.core.event import type_of
 from outlast.core.fold import ARRIVALS
-from outlast.core.view import View
+from outlast.core.view import View, view_of
 from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
 from outlast.testing.simulation.history import (
     ArrivalAdmitted,
@@ -23,6 +23,8 @@ from outlast.testing.simulation.probe import digest_of
 PER_SESSION = 1000
 PER_RECORD = 140
 """How many bytes may be stored beside what was said, written and kept."""
+PER_CHARGE = 160
+"""And for what a call reserves or returns, which names each budget that it is counted in."""
 SPOKEN = (r.MessageDelta, r.MessageCompleted, r.ToolCompleted, r.ReasoningDelta)
 
 
@@ -107,6 +109,8 @@ def models_are_shown_the_log(evidence: SimulationEvidence) -> Iterator[str]:
         for entry in session.entries:
             view, record = views[entry.lane], entry.record
             view.see((record,), entry.offset)
+            if isinstance(record, r.ContextRewound):
+                views[entry.lane] = view_of(session.entries[: entry.offset], entry.lane)
             if isinstance(record, r.ModelStarted):
                 shown = begun.get((name, record.call_id, record.attempt))
                 if shown not in (None, digest_of(view)):
@@ -122,14 +126,19 @@ def cost_is_linear(evidence: SimulationEvidence) -> Iterator[str]:
         records = [entry.record for entry in session.entries]
         stored = len(encode(records))
         allowed = said.get(name, 0) + words_of(session) + PER_RECORD * len(records) + PER_SESSION
+        allowed += PER_CHARGE * len(session.records(r.BudgetCharged))
         if stored > allowed:
             yield f"{name}: {stored} bytes in {len(records)} records, {allowed} would be fair"
         yield from too_many_commits(name, session, len(evidence.writes[name]))
 
 
 def words_of(session: SessionEvidence) -> int:
-    """Return how much models and tools have said, tools have kept, and children ask here."""
-    kinds = (*SPOKEN, r.StateChanged, r.ToolEmitted, r.ToolStepRecorded, r.RequestRelayed)
+    """Return how much models and tools have said, tools have kept, and children ask here.
+
+    And what is told instead of what a compaction leaves out: see `check_context.py`.
+    """
+    told = (r.RequestRelayed, r.CompactionCompleted)
+    kinds = (*SPOKEN, r.StateChanged, r.ToolEmitted, r.ToolStepRecorded, *told)
     return sum(
         len(msgspec.json.encode(e.record)) for e in session.entries if isinstance(e.record, kinds)
     )

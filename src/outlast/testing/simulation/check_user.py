@@ -21,11 +21,19 @@ def nothing_accepted_is_lost(evidence: SimulationEvidence) -> Iterator[str]:
         yield from taken_in_order(name, session)
 
 
+WITH_RECEIPT = (
+    r.DeliveryQueued,
+    r.CancelRequested,
+    r.StateChangeRequested,
+    r.ContextChangeRequested,
+)
+
+
 def arrivals_at(session: SessionEvidence, offset: int) -> list[str]:
     return [
         e.record.delivery_id
         for e in session.entries[offset - 1 : offset]
-        if isinstance(e.record, r.DeliveryQueued | r.CancelRequested | r.StateChangeRequested)
+        if isinstance(e.record, WITH_RECEIPT)
     ]
 
 
@@ -52,7 +60,12 @@ def settled_once(
 
 
 Arrived = (
-    r.DeliveryQueued | r.CancelRequested | r.RequestRelayed | r.StateChangeRequested | r.EventSent
+    r.DeliveryQueued
+    | r.CancelRequested
+    | r.RequestRelayed
+    | r.StateChangeRequested
+    | r.ContextChangeRequested
+    | r.EventSent
 )
 
 
@@ -60,7 +73,7 @@ def kind_of(e: Arrived) -> str:
     match e:
         case r.DeliveryQueued():
             return e.kind
-        case r.StateChangeRequested():
+        case r.StateChangeRequested() | r.ContextChangeRequested():
             return "change"
         case r.EventSent():
             return "event"

@@ -16,9 +16,17 @@ from outlast.agents.runtime.executor import AgentExecutor
 from outlast.agents.runtime.thread import ToolThreads
 from outlast.agents.tool import Tool
 from outlast.clock import Clock
-from outlast.core.action import CallModel, Start
+from outlast.core.action import CallModel, CompactContext, Start
 from outlast.core.lane import Lane, OpenCall
-from outlast.core.result import Answered, ModelFailed, Raised, Returned, ToolEnd
+from outlast.core.result import (
+    Answered,
+    Compacted,
+    ModelFailed,
+    Raised,
+    Returned,
+    SummaryLost,
+    ToolEnd,
+)
 from outlast.core.slice import Slices
 from outlast.core.view import View
 from outlast.engine.executor import CallJournal, Hear
@@ -52,6 +60,14 @@ class ProbedExecutor(AgentExecutor):
         how = "answered" if isinstance(result, Answered) else result.kind
         self._history.note(EffectEnded, **call, how=how)
         return result
+
+    async def sum_up(
+        self, lane: Lane, slices: Slices, view: View, action: CompactContext, hear: Hear
+    ) -> Compacted | SummaryLost:
+        self._history.note(
+            EffectBegan, **facts("summary", lane.session, action.call_id, action.attempt)
+        )
+        return await super().sum_up(lane, slices, view, action, hear)
 
     async def run_tool(self, call: OpenCall, start: Start, journal: CallJournal) -> ToolEnd | None:
         work = facts("tool", journal.lane.session, call.call_id, start.attempt)

@@ -11,6 +11,7 @@ from outlast.testing.simulation.check_call import (
     transactions_are_recorded,
 )
 from outlast.testing.simulation.check_child import children_are_started_once
+from outlast.testing.simulation.check_context import views_are_bounded
 from outlast.testing.simulation.check_deployment import deployments_hold
 from outlast.testing.simulation.check_limit import limits_hold
 from outlast.testing.simulation.check_log import (
@@ -51,6 +52,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "9 waiting is free": waiting_is_free,
     "10 cost is linear": cost_is_linear,
     "models are shown the log": models_are_shown_the_log,
+    "views are bounded": views_are_bounded,
     "transactions are recorded": transactions_are_recorded,
     "limits hold": limits_hold,
     "queues hold": queues_hold,

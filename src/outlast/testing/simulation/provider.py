@@ -18,8 +18,10 @@ from outlast.agents.model.client import (
     ModelPiece,
     ModelRequest,
 )
+from outlast.core.compaction import TOO_LONG
 from outlast.core.record import Failure
 from outlast.testing.simulation.history import FaultInjected, History, ProviderSpoke
+from outlast.testing.simulation.random_context import as_counted, tokens_of
 
 PROVIDER_AWAY = "PROVIDER_AWAY"
 KINDS = ("fails", "blocks", "asks for patience", "cuts streams")
@@ -44,11 +46,19 @@ class ProviderAway(Exception):
         self.outage = outage
 
 
-class SimulatedProvider:
-    """One provider for all. In some simulations it is never away."""
+class RequestTooLong(Exception):
+    """A request has more tokens than the provider takes."""
 
-    def __init__(self, seed: int, history: History) -> None:
+
+class SimulatedProvider:
+    """One provider for all. In some simulations it is never away.
+
+    It refuses what has more tokens than its `window`.
+    """
+
+    def __init__(self, seed: int, history: History, window: int | None = None) -> None:
         self.outage: SimulatedOutage | None = None
+        self.window = window
         self._history = history
         self._chance = Random(f"{seed}/provider")  # noqa: S311 - the same every time
 
@@ -94,19 +104,26 @@ class InterruptedClient:
 
     async def request(self, request: ModelRequest) -> FinishedAnswer:
         self._refuse_if_away()
+        self._refuse_if_too_long(request)
         answer = await self._client.request(request)
         self._cut_if_away(0)
         self._speak()
-        return answer
+        return as_counted(answer, request)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
         self._refuse_if_away()
+        self._refuse_if_too_long(request)
         given = 0
         async for piece in self._client.stream(request):
             self._cut_if_away(0 if isinstance(piece, FinishedAnswer) else max(0, 2 - given))
             self._speak()
-            yield piece
+            yield as_counted(piece, request) if isinstance(piece, FinishedAnswer) else piece
             given += 1
+
+    def _refuse_if_too_long(self, request: ModelRequest) -> None:
+        window = self._provider.window
+        if window is not None and (tokens := tokens_of(request)) > window:
+            raise RequestTooLong(f"{tokens} tokens are more than {window}")
 
     def _refuse_if_away(self) -> None:
         outage = self._provider.outage
@@ -120,6 +137,9 @@ class InterruptedClient:
             raise AnswerCutOff("the provider cut the stream")
 
     def classify(self, error: Exception) -> ModelFailure:
+        if isinstance(error, RequestTooLong):
+            self._speak()
+            return ModelFailure("recoverable", Failure(TOO_LONG, str(error)))
         if not isinstance(error, ProviderAway):
             meaning = self._client.classify(error)
             if meaning.kind in ("recoverable", "structural"):  # it did answer: no

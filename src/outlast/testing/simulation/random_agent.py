@@ -29,12 +29,14 @@ from outlast.testing.simulation.ledger import SQL
 from outlast.testing.simulation.oauth_service import OAuthService
 from outlast.testing.simulation.probe import note_step
 from outlast.testing.simulation.random_answer import chance_of, script
+from outlast.testing.simulation.random_context import random_context
 from outlast.testing.simulation.random_rule import random_rules, resource_of
 
 OTHER_LANE = "notes"
 TOOLS = (
     "find note charge pay hurry look sign launch transfer reserve register survey nap march move"
     " edit edit query query delegate juggle order permit stake enter enter purchase purchase"
+    " recite recite recite"
 ).split()
 TENANTS = ("default", "acme")
 TRANSACTIONAL = "purchase"
@@ -136,6 +138,7 @@ def random_agents(seed: int, outside: OutsideService) -> list[Agent[Any, Any]]:
             output_type=kind,
             on_busy=chance.choice(["queue", "join", "interrupt"]),
             rules=random_rules(seed, name),
+            context=random_context(seed, name),
             milestones=IntervalTrigger(calls=chance_of(seed, "milestones of", name).choice([2, 4])),
             resume=chance_of(seed, "resumption of", name).choice(["transcript", "milestone"]),
             model_options=ModelOptions(
@@ -226,7 +229,11 @@ def plain_tools(outside: OutsideService) -> list[Tool]:
     def look(n: int) -> str:
         return f"looked {n}"
 
-    return [find, note, charge, pay, hurry, look]
+    @tool(readonly=True, reads=resource_of)
+    def recite(n: int) -> str:
+        return f"verse {n}, and on it goes. " * (6 * n)
+
+    return [find, note, charge, pay, hurry, look, recite]
 
 
 def careful_tools(outside: OutsideService) -> list[Tool]:

@@ -26,6 +26,8 @@ def script(
         chance = chance_of(seed, first_words(request), request.call_id, request.attempt)
         if failure := random_failure(chance):
             return ScriptedReply(fails=(failure,) * request.attempt)
+        if request.is_summary:
+            return ScriptedReply(text=random_text(chance, 60), **speech(chance))
         _, step = turn_and_step(request.call_id)
         if step < 5 and chance.random() < 0.6:
             return ScriptedReply(

@@ -208,7 +208,7 @@ class RecordingStore(WrappedStore):
             parked=commit.ready_at is None
             or commit.status in ("waiting", "sleeping", "idle", "failed"),
             released=commit.release,
-            frees=commit.frees,
+            frees=tuple(sorted(commit.frees)),
             clock=self._clock.now(),
         )
 

@@ -15,7 +15,7 @@ import msgspec
 from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
 from outlast.core.lane import StartMode
-from outlast.core.name import MAIN, callback_name
+from outlast.core.name import MAIN, callback_name, turn_name
 from outlast.core.record import AuthorizationRequired
 from outlast.errors import (
     DispatchConflict,
@@ -28,6 +28,7 @@ from outlast.errors import (
     TaskCannotWait,
     TokenTaken,
     UnknownCallback,
+    UnknownLane,
 )
 from outlast.session import Receipt, Request, Session
 from outlast.session.router import Token
@@ -53,6 +54,7 @@ NO = (
     TaskCannotWait,
     TokenTaken,
     UnknownCallback,
+    UnknownLane,
 )
 """Refusals that a user may meet."""
 
@@ -99,6 +101,7 @@ class SimulatedUser:
         acts += [self._deliver, self._deliver, *[self._call_back] * 3]
         acts += [*[self._sign_in] * 4, self._come_again]
         acts += [self._change_state, self._change_state, self._roll_back, self._roll_back]
+        acts += [self._compact, self._compact, self._rewind]
         await self._start()
         for _ in range(moments):
             await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
@@ -300,6 +303,22 @@ class SimulatedUser:
         else:
             receipt = await insist(lambda: state.rollback(snapshot, dispatch_id=dispatch))
         self._keep(receipt, "change")
+
+    # Changing what the model sees
+
+    async def _compact(self) -> None:
+        session, lane = self._session(), self._chance.choice([MAIN, MAIN, OTHER_LANE])
+        dispatch = f"{self.name}-{self._chance.randrange(10**9)}"
+        receipt = await insist(lambda: session.compact(lane=lane, dispatch_id=dispatch))
+        self._keep(receipt, "view")
+
+    async def _rewind(self) -> None:
+        """Go back behind one of the first turns, which the lane may not have had yet."""
+        session, number = self._session(), self._chance.choice([1, 1, 2, 3])
+        turn = turn_name(self._chance.choice([MAIN, MAIN, OTHER_LANE]), number)
+        dispatch = f"{self.name}-{self._chance.randrange(10**9)}"
+        receipt = await insist(lambda: session.rewind(turn, dispatch_id=dispatch))
+        self._keep(receipt, "view")
 
     # Changing one's mind
 

@@ -35,6 +35,7 @@ from outlast.testing.simulation.random_agent import (
     random_agents,
     random_budgets,
 )
+from outlast.testing.simulation.random_context import random_window
 from outlast.testing.simulation.random_deployment import RandomDeployments
 from outlast.testing.simulation.random_queue import QueueOperator
 from outlast.testing.simulation.random_workflow import EVENT, LEAN, RandomWorkflows
@@ -87,7 +88,8 @@ class SimulatedWorld:
         given = agents if agents is not None else random_agents(seed, self._outside)
         self._agents = [watch(agent, self.history) for agent in given]
         self._defined: list[Defined] = [*self._agents, *self._workflows]
-        self._provider = SimulatedProvider(seed, self.history)
+        window = random_window(seed) if agents is None else None
+        self._provider = SimulatedProvider(seed, self.history, window)
         self._deployments = RandomDeployments(
             seed, self._store, self.history, wanted=agents is None
         )
