@@ -26,7 +26,7 @@ ALL: list[tuple[int, When]] = [
     (number, when) for number in range(2, LAST) for when in get_args(When)
 ]
 POINTS = ALL if EVERY else ALL[3:140:13]
-ON_POSTGRES = ALL if EVERY else [(9, "after"), (33, "before")]
+ON_POSTGRES: list[tuple[int, When]] = ALL if EVERY else [(9, "after"), (33, "before")]
 
 
 @pytest_asyncio.fixture
@@ -51,8 +51,8 @@ async def test_a_kill_at_a_commit_of_a_workflow_repeats_nothing_and_undoes_all_i
         return [f"{point}: {complaint}" for complaint in ran.complaints()]
 
     found = await asyncio.gather(*(play(*point) for point in POINTS))
-    for point in ON_POSTGRES:  # one after the other: they share a store
-        found.append(await play(*point, url=postgres_url))
+    for commit, when in ON_POSTGRES:  # one after the other: they share a store
+        found.append(await play(commit, when, postgres_url))
 
     assert [complaint for each in found for complaint in each] == []
     assert killed > len(POINTS) // 2

@@ -16,7 +16,7 @@ from outlast.testing.simulation.fleet import run_twice
 CALL = "t1.s1.c1"
 WHY = Failure("X", "why")
 FIRST = 11
-"""The first seed that may find it; those after it are for the day when another story has this one."""
+"""The first seed that may find it; later ones are for the day when another story has this one."""
 
 
 @pytest.mark.parametrize("first", [0, 3])
