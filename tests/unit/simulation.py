@@ -30,14 +30,9 @@ from outlast.core.action import (
     TakeReply,
 )
 from outlast.core.amount import NO_LIMITS, BudgetTerms
-from outlast.core.budget import (
-    CallEstimate,
-    active_time,
-    admit_call,
-    admit_tools,
-    calls_cut_off,
-    turn_state,
-)
+from outlast.core.budget import active_time, turn_state
+from outlast.core.budget_admission import CallEstimate, admit_call, admit_tools
+from outlast.core.budget_charge import calls_cut_off
 from outlast.core.compaction import TOO_LONG, TURN_UNKNOWN, refused, rewound
 from outlast.core.decide import decide, rest_for
 from outlast.core.fold import fold

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, ChangeContext, CompactContext
-from outlast.core.budget import reserves, settled
+from outlast.core.budget_charge import reserves, settled
 from outlast.core.lane import ContextSize, Lane, ModelCall, SummaryCall, Turn
 from outlast.core.message import (
     File,

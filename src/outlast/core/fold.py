@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from outlast.core import record as r
-from outlast.core.budget import LANE_BUDGETS
+from outlast.core.budget_fold import LANE_BUDGETS
 from outlast.core.compaction import LANE_CONTEXT
 from outlast.core.fold_wait import WAITS
 from outlast.core.lane import (

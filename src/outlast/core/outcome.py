@@ -34,7 +34,8 @@ from outlast.core.action import (
     TakeReply,
 )
 from outlast.core.amount import Amounts
-from outlast.core.budget import active_time, all_settled, reserves, settled
+from outlast.core.budget import active_time
+from outlast.core.budget_charge import all_settled, reserves, settled
 from outlast.core.compaction import (
     MOST_OVERFLOWS,
     TOO_LONG,

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from outlast.core import record as r
 from outlast.core.action import AskForBudget, AskHuman, RefuseReply
-from outlast.core.budget import in_words, more_in_words, share_settled
+from outlast.core.budget import in_words, more_in_words
+from outlast.core.budget_charge import share_settled
 from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import args_digest, request_name

@@ -1,7 +1,7 @@
 """Lets calls begin as far as budgets allow, and gives children their shares.
 
 Owns the look at how budgets stand before a call; what follows from that is decided in
-`core/budget.py`, and the reservation is part of the commit that begins the call, which the store
+`core/budget_admission.py`; the reservation is part of the commit that begins it, which the store
 refuses where another session was quicker. A lane without any budget is not held up: which shared
 ones exist is looked up once a second for all of a worker's lanes (`BudgetDirectory`).
 """
@@ -27,9 +27,6 @@ from outlast.core.amount import (
     BudgetTerms,
 )
 from outlast.core.budget import (
-    admit_call,
-    admit_summary,
-    admit_tools,
     held_of,
     in_order,
     keys_of,
@@ -38,6 +35,7 @@ from outlast.core.budget import (
     share_of,
     turn_state,
 )
+from outlast.core.budget_admission import admit_call, admit_summary, admit_tools
 from outlast.core.decide import rest_for
 from outlast.core.result import ToolWaits
 from outlast.engine.executor import Executor

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
-from outlast.core.budget import CallEstimate
+from outlast.core.budget_admission import CallEstimate
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.policy import Policy

@@ -41,7 +41,7 @@ from outlast.core.action import (
     TakeReply,
 )
 from outlast.core.amount import BudgetHold, BudgetTerms
-from outlast.core.budget import call_under_way, calls_cut_off, cut_off, summary_cut_off
+from outlast.core.budget_charge import call_under_way, calls_cut_off, cut_off, summary_cut_off
 from outlast.core.compaction import TURN_UNKNOWN, pinned_calls, refused, rewound
 from outlast.core.decide import decide
 from outlast.core.instant import seconds

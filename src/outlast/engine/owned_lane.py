@@ -17,13 +17,9 @@ from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.action import Park
 from outlast.core.amount import BudgetChange, BudgetHold, BudgetKey, BudgetTerms
-from outlast.core.budget import (
-    active_time,
-    changes_of,
-    reserves,
-    session_terms,
-    with_terms,
-)
+from outlast.core.budget import active_time, session_terms
+from outlast.core.budget_charge import reserves
+from outlast.core.budget_fold import changes_of, with_terms
 from outlast.core.event import type_of
 from outlast.core.fold import fold
 from outlast.core.index import index, makes_progress, status_of

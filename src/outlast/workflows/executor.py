@@ -11,7 +11,7 @@ from outlast.agents.state.change_request import make
 from outlast.clock import Clock
 from outlast.core.action import CallModel, CheckCompletion, CompactContext, GiveFeedback, Start
 from outlast.core.breaker import Provider
-from outlast.core.budget import CallEstimate
+from outlast.core.budget_admission import CallEstimate
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest
 from outlast.core.limit import Bound
 from outlast.core.record import IdempotencyKey, StateChanged, StateChangeRequested

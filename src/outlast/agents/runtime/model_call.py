@@ -42,7 +42,7 @@ from outlast.clock import Clock
 from outlast.core import codec
 from outlast.core.action import CallModel, CompactContext
 from outlast.core.breaker import Provider
-from outlast.core.budget import CallEstimate
+from outlast.core.budget_admission import CallEstimate
 from outlast.core.compaction import BYTES_PER_TOKEN, bytes_of
 from outlast.core.lane import Lane
 from outlast.core.limit import Bound

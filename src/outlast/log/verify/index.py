@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from outlast.core import record as r
 from outlast.core.amount import BudgetKey
-from outlast.core.budget import changes_of
+from outlast.core.budget_fold import changes_of
 from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
 from outlast.core.instant import date_of, date_or_none, rfc3339

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from outlast.clock import Clock
 from outlast.core import record as r
-from outlast.core.budget import changes_of
+from outlast.core.budget_fold import changes_of
 from outlast.core.codec import encode
 from outlast.core.index import index
 from outlast.core.instant import date_of
