@@ -127,6 +127,7 @@ class Packer:
 
     def pack(self, body: bytes) -> Packed:
         """Return the stored form of an encoded array of records."""
+        # A body that is smaller has no value that large: nearly all are not looked through.
         body, blobs = take_out_blobs(body) if len(body) > BLOB_OVER else (body, NO_BLOBS)
         if len(body) > COMPRESS_OVER:
             return packed(self._compressor.compress(body), blobs, COMPRESSED)
@@ -191,6 +192,7 @@ def size_of_row(data: bytes) -> int:
 def size_of_value(data: bytes) -> int:
     """Return how large a compressed value is, of which the first 18 bytes are given at least."""
     try:
+        # The frame says it in its head: nothing is expanded to be measured.
         return max(len(data), zstandard.frame_content_size(data))
     except zstandard.ZstdError:  # unpacking it says what is wrong with it
         return len(data)

@@ -125,6 +125,7 @@ def is_due(lane: Lane, policy: Policy) -> bool:
 def compacts(lane: Lane, policy: Policy, turn: str, until: int) -> CompactContext:
     """Return the action that makes the view shorter, because it is due."""
     context = lane.context
+    # It may be due for one large result alone, which is shortened by itself.
     near = size_of(context) >= max(policy.most_tokens, context.floor * GROWTH)
     action = CompactContext(
         turn=turn,

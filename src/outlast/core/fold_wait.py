@@ -42,6 +42,7 @@ def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:
         budget=e.budget,
         extends_by=e.extends_by,
     )
+    # Counted, since the server may list the same request again after it had ceased to.
     turn = count_shown(turn, e.subagent)
     turn = replace(turn, requests={**turn.requests, e.request_id: request})
     if e.kind == "budget" and not e.origin:
@@ -171,6 +172,7 @@ def authorization_ended(turn: Turn, e: r.AuthorizationCompleted | r.Authorizatio
         came = {"completed": e.request_id}
     else:
         came = {} if e.how in ("cancelled", "superseded") else {e.how: e.reason}
+    # Nothing that the tool could do with it: it was given up, or is a child's own.
     if request.origin or not came:
         return settle(turn, request)
     return remember(turn, e.call_id, request.name, msgspec.json.encode(came).decode())
@@ -191,6 +193,7 @@ def subagent_called(turn: Turn, e: r.SubagentCalled) -> Turn:
 
 def subagent_started(turn: Turn, e: r.SubagentStarted) -> Turn:
     turn = turn.with_remote(e.request_id, told=e.told, message="")
+    # Known only now: the other server has named its session.
     request = replace(turn.requests[e.request_id], child=e.child)
     return replace(turn, requests={**turn.requests, e.request_id: request})
 
@@ -202,6 +205,7 @@ def subagent_contacted(turn: Turn, e: r.SubagentContacted) -> Turn:
         e.request_id,
         next_at=e.next_at,
         contacts=e.contacts,
+        # What was sent is not sent again; what came meanwhile stays.
         answers=tuple(each for each in remote.answers if each.request_id not in e.answered),
         settled=e.settled,
     )

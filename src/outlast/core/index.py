@@ -161,6 +161,7 @@ SHOWN_CODE, SHOWN_MESSAGE = 100, 500
 
 def shown_failure(error: r.Failure, turn: str = "") -> LaneFailure:
     """Return a failure as it is listed: with a code, and without NUL, which no database takes."""
+    # Only the beginning: a list of a thousand failures must stay small.
     code, message = error.code[:SHOWN_CODE], error.message[:SHOWN_MESSAGE]
     return LaneFailure(code.replace("\0", "") or "UNKNOWN", message.replace("\0", ""), turn)
 
@@ -271,6 +272,7 @@ def opened(e: Opening) -> OpenedRequest:
     match e:
         case r.RequestOpened():
             kind = RELAYED if e.origin and not e.subagent else e.kind
+            # Expiry is the parent's word: the child's row must not run out by itself.
             return OpenedRequest(e.request_id, kind, 0 if e.expires_above else e.expires_at, data)
         case r.CallbackOpened():
             return OpenedRequest(e.request_id, "callback", e.expires_at, data)

@@ -30,6 +30,7 @@ def prompt_rendered(
     lane: Lane, model: ModelCall, sections: tuple[r.PromptSection, ...]
 ) -> Iterator[r.AnyRecord]:
     """Record the prompt of a model call, if it is another than the last that was recorded."""
+    # Most calls have the prompt of the one before: the log has each once.
     if (digest := prompt_digest(sections)) == lane.prompt.digest:
         return
     known = lane.prompt.texts
@@ -38,7 +39,9 @@ def prompt_rendered(
         attempt=model.attempt,
         digest=digest,
         sections=tuple(
-            replace(each, text="") if each.digest in known else each for each in sections
+            # Every text is stored once: a section that has not changed is known by its digest.
+            replace(each, text="") if each.digest in known else each
+            for each in sections
         ),
     )
 

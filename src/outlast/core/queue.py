@@ -98,6 +98,7 @@ def most_under(line: str, settings: QueueSettings) -> int:
 
 def ahead_of(place: QueuePlace, settings: QueueSettings) -> int:
     """Return by how many milliseconds a session is ahead of its time."""
+    # What the session said at its start stays; else the queue's word of now.
     return settings.priority * SECOND if place.ahead is None else place.ahead
 
 

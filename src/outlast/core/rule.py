@@ -36,6 +36,7 @@ def is_due(trigger: FeedbackTrigger, lane: Lane, turn: Turn, now: int) -> bool:
     mark = lane.feedback.get(trigger.name, FeedbackMark())
     if trigger.calls and lane.ended + turn.ended - mark.calls >= trigger.calls:
         return True
+    # Strictly positive: 0 is a trigger that goes by calls alone.
     return 0 < trigger.span <= now - max(mark.since, turn.began)
 
 
@@ -55,6 +56,8 @@ def completion_refused(turn: Turn) -> r.Failure:
 def feedback_heard(lane: Lane, e: r.FeedbackGiven | r.FeedbackSkipped) -> Lane:
     assert lane.turn is not None
     turn = lane.turn
+    # Marked also where it failed or had nothing to say: otherwise it would be asked again before
+    # every step.
     mark = FeedbackMark(lane.ended + turn.ended, e.since)
     lane = replace(lane, feedback={**lane.feedback, e.name: mark})
     return lane.with_turn(heard=(*turn.heard, e.name))

@@ -32,6 +32,7 @@ def undo_turn(
 ) -> AnyAction:
     """Return what comes next while a body's work is undone; `settle` carries its call on."""
     assert turn.undo is not None
+    # A run has one call, that of its body.
     [call] = turn.calls.values()
     if lane.blocked:
         return end_after(turn, undo_failed(call, lane.blocked))

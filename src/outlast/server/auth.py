@@ -68,6 +68,7 @@ class AuthMiddleware:
         await inside(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> Principal:
+        # The app's own way of knowing its users comes before our keys.
         if found := await ask_authenticate(self._settings, scope):
             if scope["method"] not in SAFE:
                 self._check_origin(scope)  # it may be known by a cookie, which any page sends
@@ -77,6 +78,8 @@ class AuthMiddleware:
             if found := await find_principal(self._store, bearer(given)):
                 return found
             raise unauthenticated("the key is not known, or was revoked")
+        # Only without any of these is whoever uses this machine let in: see `_check_page` for its
+        # browsers.
         if self._settings.authenticate or self._settings.require_key or not is_local(scope):
             raise unauthenticated("this needs a key")
         self._check_page(scope)
@@ -123,6 +126,8 @@ async def ask_authenticate(settings: ServerSettings, scope: Scope) -> Principal 
         return None
     if not isinstance(principal, Principal):
         raise InvalidDefinition("`authenticate` returns a Principal or None")
+    # Checked here as well: a tenant is in every key of the store, and this one comes from users'
+    # code.
     check_id("tenant", principal.tenant)
     check_who("principal", principal.name)
     return principal
@@ -136,6 +141,7 @@ def is_open(path: str) -> bool:
 
 def bearer(given: list[str]) -> str:
     scheme, _, token = given[0].partition(" ")
+    # Of several headers another proxy or library might take another one.
     return token.strip() if scheme.lower() == "bearer" and len(given) == 1 else ""
 
 

@@ -53,6 +53,7 @@ class Readiness:
     async def is_ready(self) -> bool:
         async with self._lock:
             now = self._clock.monotonic()
+            # Under the lock: a hundred probes at once ask the store once.
             if self._asked_at is None or now - self._asked_at >= FRESH:
                 self._is_ready = await self._ask()
                 self._asked_at = self._clock.monotonic()
@@ -104,6 +105,7 @@ class ServerBackend:
         info = None
         if is_id(session_id):
             info = await in_time(self.app.store.listing.session(session_id), self.settings.timeout)
+        # In the same words: another tenant's session is not told from one that does not exist.
         if info is None or info.tenant != principal.tenant:
             shown = session_id[:MAX_ID]
             raise UnknownSession(f"there is no session {shown}", session=shown)
@@ -170,6 +172,7 @@ class ServerBackend:
     def close(self) -> None:
         """Cut all streams, and read no more bodies."""
         self.feeds.close()
+        # A body that is being read has no reader any more.
         self.threads.shutdown(wait=False)
 
     def url(self, request: Request, path: str) -> str:

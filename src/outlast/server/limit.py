@@ -37,9 +37,13 @@ class RateLimiter:
         if self._rate <= 0:
             return 0.0
         now = self._monotonic()
+        # Taken out and put back at the end: so the first is the one that was not heard of for
+        # longest.
         left, since = self._buckets.pop(caller, (float(self._burst), now))
         left = min(self._burst, left + (now - since) * self._rate)
         wait = 0.0 if left >= 1 else (1 - left) / self._rate
+        # One that is refused pays nothing: or a caller that asks again too soon would never be let
+        # in.
         self._buckets[caller] = (left if wait else left - 1, now)
         if len(self._buckets) > MOST_KNOWN:
             self._buckets.popitem(last=False)
@@ -142,6 +146,8 @@ class RequestLimitMiddleware:
                 limit=settings.max_header,
             )
         lengths = list(headers(scope, b"content-length"))
+        # Two readers of one request could disagree on where it ends, and one of them smuggle a
+        # second one in it.
         if lengths and any(headers(scope, b"transfer-encoding")):
             raise ErrorResponse(
                 400,
@@ -222,6 +228,7 @@ class CountedReceive:
 def check_length(length: str, most: int) -> None:
     if not (length.isascii() and length.isdigit()):
         raise ErrorResponse(400, "INVALID_LENGTH", "the Content-Length is not a number")
+    # The length of the number first: Python refuses to read one of thousands of digits.
     if len(length) > 18 or int(length) > most:
         raise too_large(most)
 

@@ -60,10 +60,12 @@ async def read_steps(store: Store, session_id: str) -> Sequence[RunStep]:
         match e:
             case r.ToolStepStarted():
                 before = steps.get(e.name)
+                # A further attempt is at the same step, which began with the first.
                 began = before.started_at if before and before.started_at else at
                 steps[e.name] = RunStep(
                     name=e.name, status="running", attempt=e.attempt, started_at=began
                 )
+            # The same record keeps what else is done once, such as which branch came first.
             case r.ToolStepRecorded() if not is_wait(e.name) and "step:" in e.name:
                 before = steps.get(e.name) or RunStep(name=e.name, status="running")
                 value = from_json(e.value)
@@ -110,10 +112,12 @@ async def retry_of(
             case r.TurnFailed():
                 error = entry.record.error
         lane = fold_all(lane, (entry,))
+        # The state before the turn's end, which drops the calls and what they had come to.
         if lane.turn and lane.turn.calls:
             last = lane
     assert started is not None
     inherited = None
+    # What was undone is not there any more: such a run begins from the start.
     if last is not None and not is_undone:
         assert last.turn is not None
         [call] = last.turn.calls.values()

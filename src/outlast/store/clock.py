@@ -127,6 +127,7 @@ class MeasuredStoreClock:
         if known is None or abs(new.wall - known.wall) > STEP:
             return new
         drift = DRIFT * max(0.0, new.known_at - known.known_at)
+        # Both are true: the store's clock is where they overlap.
         least, most = max(known.least - drift, new.least), min(known.most + drift, new.most)
         return ClockBounds(least, most, new.known_at, new.wall) if least <= most else new
 

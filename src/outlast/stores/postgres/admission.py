@@ -84,6 +84,7 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
         self._packer = packer
         self._packed = packer.pack(body)
         self._bytes = len(body)
+        # The empty text asks which turn is open; None says that it does not matter.
         self._turn = "" if has_open_cancel(admission.records) else None
         self._was_sent = False
 

@@ -68,8 +68,10 @@ class ClaimItem:
         }
 
     def compose(self) -> Sequence[Statement]:
+        # With each try: the bounds of the server's clock count from the question that was answered.
         self._asked_at = self._clock.asking()
         claim = self._query.bind(self._params)
+        # Along with the claim it costs no round trip of its own.
         if self._observer.is_due(LOOK_ALONG_AFTER):
             return [claim, self._observer.look()]
         return [claim]
