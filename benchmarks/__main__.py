@@ -26,6 +26,7 @@ from benchmarks import (
     scale,
     startup,
     streaming,
+    workflows,
 )
 from benchmarks.place import Place
 from benchmarks.postgres import PostgresPlace
@@ -37,7 +38,7 @@ WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
     for module in (
         *(overhead, concurrency, growth, streaming, recovery, parked, families, endless),
-        *(scale, startup, calls, peers),
+        *(scale, startup, calls, peers, workflows),
     )
 }
 

@@ -1,7 +1,7 @@
 """A worker process: imports, says so, opens the app when told to, and works until killed.
 
-It may be told to kill itself, in the middle of the model call of a step: nobody else would do it
-at that very step.
+It may be told to kill itself, in the middle of a step, or of the model call of one: nobody else
+would do it at that very step.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+from benchmarks.flow import flows
 from benchmarks.work import boss, stepper
 from outlast import Outlast, WorkerSettings
 
@@ -26,7 +27,7 @@ async def serve(url: str, steps: int, concurrency: int, kill_at: int, lane_cache
     await asyncio.to_thread(sys.stdin.readline)
     settings = WorkerSettings(concurrency=concurrency, lane_cache=lane_cache)
     agents = [stepper(steps, on_step=die_at), boss()]
-    async with Outlast(agents, store=url, worker=settings):
+    async with Outlast([*agents, *flows(die_at)], store=url, worker=settings):
         print("open", flush=True)
         await asyncio.Event().wait()
 

@@ -5,6 +5,7 @@ Owns what is said of a value that has no JSON: whose it is, and which part of it
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -164,17 +165,35 @@ def from_json(text: str, kind: type[T] | Any = Any) -> Any:
         ) from why
 
 
+PLAIN = (str, int, bool, float)
+
+
+@lru_cache(maxsize=1024)
+def cached_adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Return what reads a type; to make it takes longer than a commit."""
+    try:
+        return cached_adapter(kind)
+    except TypeError:  # it is not hashable
+        return TypeAdapter(kind)
+
+
 def fitted(text: str, kind: Any) -> Any:
     """Return JSON text as a value of a type. Raises TypeMismatch if it is none."""
     try:
         # First by our own rules: pydantic takes what other readers of JSON do not, NaN for one.
-        parse_json(text)
+        plain = parse_json(text)
     except JsonRefused as error:
         raise TypeMismatch(str(error)) from error
+    if kind in PLAIN and type(plain) is kind:
+        return plain
     try:
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return msgspec.json.decode(text, type=kind)
-        return TypeAdapter(kind).validate_json(text)
+        return adapter_of(kind).validate_json(text)
     except ValidationError as error:
         raise TypeMismatch(findings(error)) from error
     except (msgspec.MsgspecError, PydanticSchemaGenerationError) as error:
