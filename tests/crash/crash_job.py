@@ -17,7 +17,7 @@ from crash_clock import SharedClock
 from crash_gate import until_open
 from crash_signer import signing_in
 
-from outlast import Outlast, Schedule, Session, WorkerSettings
+from outlast import Outlast, Schedule, Session, WorkerSettings, WorkflowContext, workflow
 from outlast.clock import Clock
 from outlast.errors import DispatchConflict
 from outlast.store import Store
@@ -73,6 +73,18 @@ def resident() -> int:
         return int(found.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@workflow
+async def clean(ctx: WorkflowContext, room: str) -> str:
+    await ctx.step(str.upper, room)
+    return "cleaned"
+
+
+def schedule(line: str, starts: str) -> Schedule:
+    if starts == clean.name:
+        return Schedule(line, workflow=clean, input="hall")
+    return Schedule(line, agent=starts, message="Go!")
+
+
 async def work(
     say: Say,
     *,
@@ -82,12 +94,14 @@ async def work(
     at: int = 0,
     when: When = "before",
     schedules: Sequence[str] = (),
+    starts: str = "errand",
     provider: Mapping[str, Any] | None = None,
     dies_at: str = "",
     memory: int = 0,
     **settings: Any,
 ) -> None:
-    """Be a worker until SIGTERM, or until a commit that kills it; `schedules` are cron lines.
+    """Be a worker until SIGTERM, or until a commit that kills it; `schedules` are cron lines of
+    the agent or workflow that each `starts`.
 
     With `memory` it is killed as soon as it has taken so many bytes more than it began with.
     """
@@ -99,11 +113,11 @@ async def work(
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     async with Outlast(
-        agents_writing_to(book),
+        [*agents_writing_to(book), clean],
         store=store,
         clock=time,
         worker=WorkerSettings(**settings),
-        schedules=[Schedule(line, agent="errand", message="Go!") for line in schedules],
+        schedules=[schedule(line, starts) for line in schedules],
         **signing_in(provider),
     ):
         say("at work")

@@ -191,13 +191,15 @@ async def test_a_crash_does_not_renew_a_deadline(zygote: Zygote, tmp_path: Path,
             await worker.stop()
 
 
+@pytest.mark.parametrize("starts", ["errand", "clean"])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_an_instant_of_a_schedule_fires_once_though_its_worker_is_killed_and_clocks_jump(
-    zygote: Zygote, tmp_path: Path, when: When
+    zygote: Zygote, tmp_path: Path, when: When, starts: str
 ) -> None:
     scene = Scene(tmp_path, zygote)
     noon = (scene.clock.now() // HOUR + 2) * HOUR
-    hourly = {"schedules": ["0 * * * *"]}
+    hourly = {"schedules": ["0 * * * *"], "starts": starts}
+    is_run = starts == "clean"
     async with scene.open() as app:
         worker = await at_work_after(scene, noon - MINUTE, **hourly)
         await worker.until_said("a schedule was armed")
@@ -206,19 +208,19 @@ async def test_an_instant_of_a_schedule_fires_once_though_its_worker_is_killed_a
             scene, noon, **hourly, dies_at="document.put:schedule", when=when
         )
         assert await worker.until_exit() == -signal.SIGKILL
-        [fired] = await app.sessions()
+        [fired] = await app.store.listing.sessions()
         session: Session[Any] = await app.session(fired.session_id)
 
         for instant in (noon - 30 * MINUTE, noon + SECOND, noon - SECOND, noon + 30 * MINUTE):
             worker = await at_work_after(scene, instant, **hourly)
             await leaves_alone(app, session)  # by then it has looked at the time
             if instant > noon:
-                assert (await session.wait()).output == SHORT_ANSWER
+                assert (await session.wait()).output == ("cleaned" if is_run else SHORT_ANSWER)
             await kill(worker)
         worker = await at_work_after(scene, noon + HOUR, **hourly)
         await worker.until_said("a schedule fired")
 
-        scheduled = [info for info in await app.sessions() if info.agent == "errand"]
+        scheduled = [info for info in await app.store.listing.sessions() if info.agent == starts]
         assert len(scheduled) == 2
         assert len(await the(app, session, r.TurnCompleted)) == 1
         await worker.stop()

@@ -28,6 +28,7 @@ from outlast.store import Admission, AdmissionReceipt, SessionInfo, Store
 from outlast.store.clock import LocalStoreClock
 from outlast.testing.clock import ManualClock
 from outlast.testing.wrapped_store import WrappedStore
+from outlast.workflows.workflow import Workflow
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -55,12 +56,19 @@ class ShiftedStore(WrappedStore):
         return self._shown
 
 
-def timekeeper(store: Store, clock: ManualClock, *schedules: Schedule, room: int = 0) -> Scheduler:
+def timekeeper(
+    store: Store,
+    clock: ManualClock,
+    *schedules: Schedule,
+    room: int = 0,
+    workflows: Sequence[Workflow[Any, Any]] = (),
+) -> Scheduler:
     """A scheduler that takes a clock's time for the store's."""
+    known = {each.name: each for each in workflows}
     store = ShiftedStore(store, clock)
     inbox = Inbox(store, clock, QueueLimits(tenant=room))
-    starter = ScheduleLauncher(inbox, SessionStarter(inbox, clock, lambda _: ()))
-    return Scheduler(store, clock, Schedules(schedules, {"a"}, store, starter))
+    starter = ScheduleLauncher(inbox, SessionStarter(inbox, clock, lambda _: ()), known)
+    return Scheduler(store, clock, Schedules(schedules, {"a"}, store, starter, known))
 
 
 class Swift(WrappedStore):

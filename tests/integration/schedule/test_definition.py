@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from outlast import Agent, Outlast, Schedule
+from outlast import Agent, Outlast, Schedule, WorkflowContext, workflow
 from outlast.core.message import Text
-from outlast.errors import InvalidMessage, OutlastError, UnknownAgent
+from outlast.errors import (
+    InvalidInput,
+    InvalidMessage,
+    OutlastError,
+    UnknownAgent,
+    UnknownWorkflow,
+)
 from outlast.integration.schedule.state import ScheduleState, from_document, to_document
 from outlast.testing import ScriptedModel
 
@@ -100,6 +106,51 @@ def test_a_message_that_cannot_be_sent_is_refused_as_it_is_written(message: Any)
 def test_an_app_refuses_schedules_of_agents_that_it_does_not_have() -> None:
     with pytest.raises(UnknownAgent, match="schedule other starts agent other"):
         Outlast([digest()], store="memory://", schedules=[schedule(agent="other")])
+
+
+@workflow
+async def books(ctx: WorkflowContext, month: str) -> str:
+    return month
+
+
+def test_a_schedule_of_a_workflow_is_named_after_it_and_gives_it_an_input() -> None:
+    made = Schedule(
+        "0 6 1 * *", workflow=books, input=lambda at: f"{at:%Y-%m}", timezone="Asia/Tokyo"
+    )
+
+    assert (made.name, made.workflow, made.agent) == ("books", "books", "")
+    assert made.input_at(SPRING) == "2026-03"
+    assert Schedule("0 6 1 * *", workflow="books", input="june").input_at(SPRING) == "june"
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "has an agent= with a message=, or a workflow="),
+        ({"agent": "digest"}, "message"),
+        ({"agent": "digest", "message": "Go.", "workflow": books}, "or a workflow="),
+        ({"workflow": books, "message": "Go."}, "give it its input="),
+        ({"agent": "digest", "message": "Go.", "input": 1}, "input= is for a workflow"),
+    ],
+)
+def test_a_schedule_is_for_an_agent_or_for_a_workflow(
+    options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(OutlastError, match=complaint):
+        Schedule("0 6 1 * *", **options)
+
+
+def test_an_app_refuses_workflows_that_it_does_not_have_and_inputs_that_do_not_fit() -> None:
+    for workflows, given, kind, complaint in (
+        ([digest()], "june", UnknownWorkflow, "schedule books runs workflow books"),
+        ([books], 6, InvalidInput, "no input of the workflow books"),
+    ):
+        with pytest.raises(kind, match=complaint):
+            Outlast(
+                workflows,
+                store="memory://",
+                schedules=[Schedule("0 6 1 * *", workflow=books, input=given)],
+            )
 
 
 def test_an_app_refuses_two_schedules_of_one_name() -> None:

@@ -1,8 +1,10 @@
-"""Starts and ends a schedule's sessions.
+"""Starts and ends a schedule's sessions and runs.
 
 Owns the identity of a start: one session for each instant. When one is due is decided by
 `integration/schedule/decide.py`.
 """
+
+from msgspec.structs import replace
 
 from outlast.core.name import MAIN
 from outlast.core.record import CancelRequested
@@ -11,14 +13,18 @@ from outlast.integration.schedule.schedule import Schedule
 from outlast.session.inbox import ANYBODY, Inbox, fingerprint_of
 from outlast.session.start import NewSession, SessionStarter
 from outlast.store import AdmissionReceipt
+from outlast.workflows.registry import Workflows
 
 
 class ScheduleLauncher:
-    """Starts tasks that have no human to ask."""
+    """Starts tasks that have no human to ask, and runs of workflows."""
 
-    def __init__(self, inbox: Inbox, starter: SessionStarter) -> None:
+    def __init__(
+        self, inbox: Inbox, starter: SessionStarter, workflows: Workflows | None = None
+    ) -> None:
         self._inbox = inbox
         self._starter = starter
+        self._workflows = workflows or {}
 
     async def fire(self, schedule: Schedule, at: int) -> AdmissionReceipt:
         """Start the session of an instant, or return that which was started for it before.
@@ -36,23 +42,26 @@ class ScheduleLauncher:
     async def _start(
         self, schedule: Schedule, at: int, dispatch_id: str | None, *, scope: str
     ) -> AdmissionReceipt:
-        return await self._starter.start(
-            NewSession(
-                agent=schedule.agent,
-                message=schedule.message_at(at),
-                mode="task",
-                dispatch_id=dispatch_id,
-                tenant=schedule.tenant,
-                principal=schedule.principal,
-                sender=scope_of(schedule),
-                capabilities={"request_input": False},
-                tags=schedule.tags,
-                scope=scope,
-                fingerprint=fingerprint_of(
-                    scope_of(schedule), dispatch_id
-                ),  # the message may change
-            )
+        new = NewSession(
+            agent=schedule.agent,
+            message="",
+            mode="task",
+            dispatch_id=dispatch_id,
+            tenant=schedule.tenant,
+            principal=schedule.principal,
+            sender=scope_of(schedule),
+            capabilities={"request_input": False},
+            tags=schedule.tags,
+            scope=scope,
+            # The message and the input may change.
+            fingerprint=fingerprint_of(scope_of(schedule), dispatch_id),
         )
+        if schedule.workflow:
+            text = self._workflows[schedule.workflow].input_text(schedule.input_at(at))
+            new = replace(new, agent=schedule.workflow, mode="run", input=text, capabilities=None)
+        else:
+            new = replace(new, message=schedule.message_at(at))
+        return await self._starter.start(new)
 
     async def end(self, schedule: Schedule, session_id: str) -> None:
         """End a session of the schedule, unless it is over."""

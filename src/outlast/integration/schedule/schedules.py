@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from outlast.core.name import check_dispatch
 from outlast.core.setting import listed
-from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule
+from outlast.errors import InvalidDefinition, UnknownAgent, UnknownSchedule, UnknownWorkflow
 from outlast.integration.schedule.launch import ScheduleLauncher
 from outlast.integration.schedule.schedule import Schedule
 from outlast.integration.schedule.state import (
@@ -20,6 +20,7 @@ from outlast.integration.schedule.state import (
 from outlast.integration.schedule.status import ScheduleStatus, as_armed, as_written
 from outlast.session import Session
 from outlast.store import AdmissionReceipt, Store
+from outlast.workflows.registry import Workflows
 
 
 class Schedules:
@@ -31,8 +32,9 @@ class Schedules:
         agents: Container[str],
         store: Store,
         starter: ScheduleLauncher,
+        workflows: Workflows | None = None,
     ) -> None:
-        self.schedules = by_name(schedules, agents)
+        self.schedules = by_name(schedules, agents, workflows or {})
         self.starter = starter
         self._store = store
 
@@ -88,7 +90,10 @@ class ScheduleControl:
         return await self._schedules.standings()
 
     async def trigger(self, schedule: str, *, dispatch_id: str | None = None) -> Session[Any]:
-        """Start a session of a schedule now, besides its instants, even if it is paused."""
+        """Start a session of a schedule now, besides its instants, even if it is paused.
+
+        Of a workflow it is the run, held as a session; `app.get_run` with its id holds it as a run.
+        """
         receipt = await self._schedules.trigger(schedule, check_dispatch(dispatch_id))
         return self._handle(receipt.session_id, receipt)
 
@@ -120,16 +125,20 @@ def standing(schedule: Schedule | None, row: ScheduleState | None) -> ScheduleSt
         return as_written(schedule)
     if schedule is None:
         return replace(as_armed(row), status="gone")
-    armed = replace(as_armed(row), agent=schedule.agent)
+    armed = replace(as_armed(row), agent=schedule.agent, workflow=schedule.workflow)
     return armed if row.is_of(schedule) else replace(armed, status="changed")
 
 
-def by_name(schedules: Sequence[Schedule], agents: Container[str]) -> dict[str, Schedule]:
+def by_name(
+    schedules: Sequence[Schedule], agents: Container[str], workflows: Workflows
+) -> dict[str, Schedule]:
     found: dict[str, Schedule] = {}
     for schedule in listed("schedules", schedules):
         if not isinstance(schedule, Schedule):
             raise InvalidDefinition(f"a {type(schedule).__name__} is not a Schedule")
-        if schedule.agent not in agents:
+        if schedule.workflow:
+            check_workflow(schedule, workflows)
+        elif schedule.agent not in agents:
             raise UnknownAgent(
                 f"schedule {schedule.name} starts agent {schedule.agent}, which this app does not"
                 " have",
@@ -143,3 +152,16 @@ def by_name(schedules: Sequence[Schedule], agents: Container[str]) -> dict[str, 
             )
         found[schedule.name] = schedule
     return found
+
+
+def check_workflow(schedule: Schedule, workflows: Workflows) -> None:
+    """Refuse a workflow that the app does not have, and an input that it cannot take."""
+    found = workflows.get(schedule.workflow)
+    if found is None:
+        raise UnknownWorkflow(
+            f"schedule {schedule.name} runs workflow {schedule.workflow}, which this app does not"
+            " have",
+            workflow=schedule.workflow,
+            schedule=schedule.name,
+        )
+    schedule.check_input(found)

@@ -19,7 +19,7 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     another line than the code's) or `gone` (it is no longer in the code, and fires no more).
     `last_at` is the last instant that came since the line was armed, and `last` how it ended:
     `fired`, `skipped` (the session before was not over, or it was paused) or `missed`.
-    `session_id` is the last session.
+    `session_id` is the last session, or the last run of a `workflow`.
     """
 
     name: str
@@ -28,6 +28,7 @@ class ScheduleStatus(Struct, frozen=True, kw_only=True):
     tenant: str
     status: ScheduleStanding
     agent: str = ""
+    workflow: str = ""
     next_at: datetime | None = None
     last_at: datetime | None = None
     last: Outcome = ""
@@ -58,4 +59,5 @@ def as_written(schedule: Schedule) -> ScheduleStatus:
         tenant=schedule.tenant,
         status="new",
         agent=schedule.agent,
+        workflow=schedule.workflow,
     )
