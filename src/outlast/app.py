@@ -204,7 +204,7 @@ class Outlast:
     async def open(self) -> None:
         """Open the store and start working; the same as entering `async with app`."""
         if self._stack is not None or self._is_opening:
-            raise InvalidInput("this app is open already")
+            raise InvalidInput("this app is already open: open it once, or make another one")
         self._is_opening = True
         try:
             self._stack = await open_soon(self._open, self.settings, self.clock)
@@ -534,7 +534,7 @@ class Outlast:
         sessions that are started afterwards.
         """
         if self.is_open:
-            raise InvalidInput("this app is open already: add its hooks before")
+            raise InvalidInput("this app is already open: add hooks before you open it")
         check_named(events)
 
         def register(function: HookFunction) -> HookFunction:
@@ -542,7 +542,7 @@ class Outlast:
                 self._hooks.decide(function, events, tools, name)
             elif tools:
                 raise InvalidDefinition(
-                    "a hook is told of all events of its types: tools= is for one that decides"
+                    "a hook that observes gets all events of its types: tools= needs decides=True"
                 )
             else:
                 self._hooks.observe(function, events, name)

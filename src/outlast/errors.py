@@ -10,14 +10,14 @@
     │   ├── InvalidMessage · MessageTooLarge · InvalidAnswer · InvalidName
     │   ├── NotEncodable · ResultMismatch · InvalidCursor
     │   ├── InvalidSignature · InvalidUrl (AddressRefused)
-    │   ├── HistoryGone         a reader's cursor is of a log that is not there any more
-    │   │   └── CursorAhead     because the log ends before it
+    │   ├── HistoryGone         the log has other events at a reader's cursor
+    │   │   └── CursorAhead     because the log ends before the cursor
     │   └── InvalidDefinition   an agent, tool or setting that cannot work as written
-    │       ├── OutputChanged   what was answered is not of the output type of today
-    │       ├── SliceChanged    what a slice keeps is not of its class of today
-    │       ├── RequestChanged  what a loop was asked for is not of its type of today
-    │       └── InvalidSkill    a folder that is no skill of an agent
-    ├── Conflict                well formed, but not now
+    │       ├── OutputChanged   a recorded answer does not fit the output type of today
+    │       ├── SliceChanged    a stored value does not fit its slice's class of today
+    │       ├── RequestChanged  a loop's saved request does not fit its type of today
+    │       └── InvalidSkill    a folder that is not a skill
+    ├── Conflict                well formed, but not possible now
     │   ├── DispatchConflict · RequestClosed · TokenTaken · NoActiveSession · QueueFull
     │   ├── SessionTooLarge · SessionOver · SessionErased · NothingToRetry
     │   ├── TaskCannotWait · NotAnApprover · BudgetChanged
@@ -27,20 +27,20 @@
     │   ├── StoreFromTheFuture · StoreCorrupt · StoreFull · StoreUnavailable
     │   └── UnsupportedStore · UsedAfterFork · LeaseLost
     ├── Unreachable             a receiver outside gave no answer
-    ├── ProviderRefused         a connection's provider said no
+    ├── ProviderRefused         a connection's provider refused
     ├── ServerUnavailable       the client found no server that answers
-    ├── InvalidServerAnswer     a server answered with more, or with something else, than is taken
+    ├── InvalidServerAnswer     a server's answer is too large or cannot be read
     ├── SessionError            raised by `Result.unwrap()` for a turn that did not succeed
     │   ├── DeadlineExceeded    because its deadline had passed
     │   └── RunError            the same for a run of a workflow
     └── ToolError               raised by tools: a failure that the model sees
         ├── Retry               asks the model to correct its arguments
-        ├── InvalidPlan         a planning tool was called with what no plan can become
+        ├── InvalidPlan         a planning tool was called with arguments that do not fit
         ├── SubagentError       an agent that a tool asked has failed
         ├── RunFailed           a run that a workflow waits for has failed
         ├── EventTimeout        an event that a workflow waits for has not come in time
         ├── StepError           a step of a tool or a workflow has failed
-        │   └── StepInterrupted nobody knows what became of it
+        │   └── StepInterrupted its outcome is unknown
         └── AuthorizationError  a tool's sign-in was not completed
 
 Each has a stable `code`, its facts in `details`, and a sentence: what happened,
@@ -51,7 +51,7 @@ from typing import Any, ClassVar
 
 
 class OutlastError(Exception):
-    """Something that Outlast can name went wrong."""
+    """The class of all errors of Outlast: a stable `code`, a message, and facts in `details`."""
 
     code: ClassVar[str] = "ERROR"
 
@@ -62,6 +62,8 @@ class OutlastError(Exception):
 
 
 class InvalidInput(OutlastError):
+    """The caller gave something that cannot be used; nothing was changed."""
+
     code = "INVALID_INPUT"
 
 
@@ -154,6 +156,8 @@ class InvalidCursor(InvalidInput):
 
 
 class HistoryGone(InvalidInput):
+    """The log has something else at that cursor than when it was read; read it from 0."""
+
     code = "HISTORY_GONE"
 
 
@@ -174,6 +178,8 @@ class AddressRefused(InvalidUrl):
 
 
 class InvalidDefinition(InvalidInput):
+    """An agent, tool or setting that cannot work as written."""
+
     code = "INVALID_DEFINITION"
 
 
@@ -194,10 +200,14 @@ class InvalidSkill(InvalidDefinition):
 
 
 class Conflict(OutlastError):
+    """The call is well formed, but not possible now."""
+
     code = "CONFLICT"
 
 
 class DispatchConflict(Conflict):
+    """The `dispatch_id` was used before for other content."""
+
     code = "DISPATCH_CONFLICT"
 
 
@@ -206,6 +216,8 @@ class BudgetChanged(Conflict):
 
 
 class RequestClosed(Conflict):
+    """The request was answered, cancelled or superseded, or has expired."""
+
     code = "REQUEST_CLOSED"
 
 
@@ -214,10 +226,14 @@ class TokenTaken(Conflict):
 
 
 class NoActiveSession(Conflict):
+    """No living session has this continuation token; name an agent to start one."""
+
     code = "NO_ACTIVE_SESSION"
 
 
 class QueueFull(Conflict):
+    """As many messages wait as may; nothing was written. Send it again later."""
+
     code = "QUEUE_FULL"
 
 
@@ -226,6 +242,8 @@ class SessionTooLarge(Conflict):
 
 
 class SessionOver(Conflict):
+    """The session is completed, failed or ended, and takes no more messages."""
+
     code = "SESSION_OVER"
 
 
@@ -242,6 +260,8 @@ class TaskCannotWait(Conflict):
 
 
 class NotAnApprover(Conflict):
+    """This principal may not answer for the tool, or its code is not here to say so."""
+
     code = "NOT_AN_APPROVER"
 
 
@@ -258,10 +278,14 @@ class ExecutionRunning(Conflict):
 
 
 class StoreError(OutlastError):
+    """The database."""
+
     code = "STORE_ERROR"
 
 
 class StoreFromTheFuture(StoreError):
+    """A newer Outlast wrote the store; upgrade this process."""
+
     code = "STORE_FROM_THE_FUTURE"
 
 
@@ -270,10 +294,14 @@ class StoreCorrupt(StoreError):
 
 
 class StoreFull(StoreError):
+    """The disk is full; workers go on when there is room."""
+
     code = "STORE_FULL"
 
 
 class StoreUnavailable(StoreError):
+    """The database cannot be reached, or is locked; try again later."""
+
     code = "STORE_UNAVAILABLE"
 
 
@@ -290,6 +318,8 @@ class LeaseLost(StoreError):
 
 
 class Unreachable(OutlastError):
+    """A receiver outside gave no answer. Raised by channels: send it again later."""
+
     code = "UNREACHABLE"
 
 
@@ -298,6 +328,8 @@ class ProviderRefused(OutlastError):
 
 
 class ServerUnavailable(OutlastError):
+    """No server answered the client, however often it tried."""
+
     code = "SERVER_UNAVAILABLE"
 
 
@@ -306,26 +338,38 @@ class InvalidServerAnswer(OutlastError):
 
 
 class StillWaiting(Conflict):
+    """There is no output yet: the turn goes on, or needs a human."""
+
     code = "STILL_WAITING"
 
 
 class SessionError(OutlastError):
+    """Raised by `Result.unwrap()` for a turn that did not succeed."""
+
     code = "SESSION_FAILED"
 
 
 class DeadlineExceeded(SessionError):
+    """The deadline of the message or the session had passed."""
+
     code = "DEADLINE_EXCEEDED"
 
 
 class RunError(SessionError):
+    """Raised by `RunResult.unwrap()` for a run that has errored or was cancelled."""
+
     code = "RUN_ERROR"
 
 
 class ToolError(OutlastError):
+    """Raise it in a tool: the model sees the message as the call's failure."""
+
     code = "TOOL_ERROR"
 
 
 class Retry(ToolError):
+    """Raise it in a tool: the model is asked to correct its arguments."""
+
     code = "RETRY"
 
 
@@ -334,10 +378,14 @@ class InvalidPlan(ToolError):
 
 
 class RunFailed(ToolError):
+    """A run that a workflow waits for has failed."""
+
     code = "RUN_FAILED"
 
 
 class EventTimeout(ToolError):
+    """An event that a workflow waits for has not come in time."""
+
     code = "EVENT_TIMEOUT"
 
 
@@ -359,8 +407,12 @@ class StepInterrupted(StepError):
 
 
 class SubagentError(ToolError):
+    """An agent that a tool asked has failed."""
+
     code = "SUBAGENT_FAILED"
 
 
 class AuthorizationError(ToolError):
+    """A sign-in that a tool needs was declined, or not completed in time."""
+
     code = "AUTHORIZATION_FAILED"

@@ -109,8 +109,9 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise InvalidInput(
-                "this would wait for itself: an async tool runs where the bridge's calls are done;"
-                " await the methods of the app itself there, or write the tool as `def`"
+                "this call would wait for itself: async tools run on the event loop of"
+                " outlast.sync; await the methods of the app itself there, or write the tool as"
+                " `def`"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -393,7 +394,7 @@ class SyncSliceQuery(Bridge[SliceQuery[T]]):
         return self._thread.run(self._target.all())
 
     def latest(self) -> T | None:
-        """Return the value that was kept last, if there is one."""
+        """Return the newest value, or None."""
         return self._thread.run(self._target.latest())
 
     def where(self, predicate: Callable[[T], bool]) -> list[T]:
@@ -405,19 +406,19 @@ class SyncSliceChanges(Bridge[SliceChanges[T]]):
     """`SliceChanges` for sync code."""
 
     def seed(self, *values: T, dispatch_id: str | None = None) -> SyncReceipt[Any]:
-        """Keep these values, and no others."""
+        """Replace all values by these."""
         return SyncReceipt(
             self._thread.run(self._target.seed(*values, dispatch_id=dispatch_id)), self._thread
         )
 
     def clear(self, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
-        """Keep no value."""
+        """Remove all values."""
         return SyncReceipt(
             self._thread.run(self._target.clear(dispatch_id=dispatch_id)), self._thread
         )
 
     def append(self, value: T, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
-        """Keep a value after the others."""
+        """Add a value after the others."""
         return SyncReceipt(
             self._thread.run(self._target.append(value, dispatch_id=dispatch_id)), self._thread
         )
@@ -429,7 +430,7 @@ class SyncSliceChanges(Bridge[SliceChanges[T]]):
         )
 
     def register(self, event: type[E], function: Reducer[T, E]) -> None:
-        """Have a reducer for an event in this process, as `outlast.state.reducer` does."""
+        """Add a reducer for an event in this process, as `outlast.state.reducer` does."""
         self._target.register(event, function)
 
 
@@ -443,13 +444,13 @@ class SyncSessionChanges(Bridge[SessionChanges]):
         )
 
     def reset(self, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
-        """Keep nothing, but for logs. It is refused while another lane has an open turn."""
+        """Remove all values except logs. It is refused while another lane has an open turn."""
         return SyncReceipt(
             self._thread.run(self._target.reset(dispatch_id=dispatch_id)), self._thread
         )
 
     def rollback(self, snapshot: Snapshot, *, dispatch_id: str | None = None) -> SyncReceipt[Any]:
-        """Have all slices as they were in a snapshot, but for logs."""
+        """Give all slices the values that a snapshot has, except logs."""
         return SyncReceipt(
             self._thread.run(self._target.rollback(snapshot, dispatch_id=dispatch_id)), self._thread
         )
@@ -482,7 +483,7 @@ class SyncChannelReceiver(Bridge[ChannelReceiver]):
         return self._target.check(name)
 
     def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
-        """Bring what was posted to a channel to its session, and say what became of it."""
+        """Bring a post to its session, and return the receipt or the channel's own answer."""
         return self._thread.run(self._target.receive(name, headers, body))
 
 
@@ -516,7 +517,7 @@ class SyncConnectionControl(Bridge[ConnectionControl]):
     def sign_out(
         self, connection: str, *, tenant: str = "default", principal: str = "", revoke: bool = True
     ) -> bool:
-        """Forget the token of a principal, or of the app, and say whether there was one."""
+        """Delete the token of a principal, or of the app; return whether there was one."""
         return self._thread.run(
             self._target.sign_out(connection, tenant=tenant, principal=principal, revoke=revoke)
         )
@@ -536,11 +537,11 @@ class SyncScheduleControl(Bridge[ScheduleControl]):
         )
 
     def pause(self, schedule: str) -> None:
-        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
+        """Stop a schedule until it is resumed, in all workers."""
         self._thread.run(self._target.pause(schedule))
 
     def resume(self, schedule: str) -> None:
-        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
+        """Go on with a schedule's next instant; instants that passed meanwhile do not fire."""
         self._thread.run(self._target.resume(schedule))
 
 
@@ -559,7 +560,7 @@ class SyncBulkControl(Bridge[BulkControl]):
         limit: int | None = None,
         after: LanePlace | None = None,
     ) -> BulkRetry:
-        """Try failed turns again from where they failed: all, or those that failed so."""
+        """Try failed turns again from where they failed: all, or those chosen by the parameters."""
         return self._thread.run(
             self._target.retry(
                 code=code,
@@ -587,7 +588,7 @@ class SyncBulkControl(Bridge[BulkControl]):
         limit: int | None = None,
         after: LanePlace | None = None,
     ) -> BulkCancel:
-        """Stop what is open in many lanes: the open turn of each, or else its next message."""
+        """Stop the open turn of many lanes, or the next message of lanes without an open turn."""
         return self._thread.run(
             self._target.cancel(
                 agent=agent,
@@ -622,7 +623,7 @@ class SyncWorkerControl(Bridge[WorkerControl]):
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
-        """List lanes, those of the newest session first, behind the session and lane `after`."""
+        """List lanes, those of the newest session first; `after` is a session and a lane of it."""
         return self._thread.run(
             self._target.lanes(
                 session_id=session_id,
@@ -648,7 +649,7 @@ class SyncProviderControl(Bridge[ProviderControl]):
         return self._thread.run(self._target.list(agent=agent))
 
     def try_now(self, *, agent: str | None = None) -> int:
-        """Have the first in each line ask its provider now; return how many lines there are."""
+        """Have the first in each line ask its provider now; return the number of lines."""
         return self._thread.run(self._target.try_now(agent=agent))
 
 
@@ -692,7 +693,7 @@ class SyncQueueControl(Bridge[QueueControl]):
         )
 
     def remove(self, name: str) -> None:
-        """Forget the settings of a queue: nothing bounds its turns any more."""
+        """Remove the settings of a queue: its turns are no longer limited."""
         self._thread.run(self._target.remove(name))
 
 
@@ -704,7 +705,7 @@ class SyncDeploymentControl(Bridge[DeploymentControl]):
         return self._thread.run(self._target.list())
 
     def promote(self, name: str) -> None:
-        """Make a deployment the current one of its agents: what is pinned to none goes on there."""
+        """Make a deployment the current one of its agents: new turns begin there."""
         self._thread.run(self._target.promote(name))
 
     def retire(self, name: str, *, to: str) -> int:
@@ -876,7 +877,7 @@ class SyncBudgetControl(Bridge[BudgetControl]):
         per: Per = "total",
         expected: int | None = None,
     ) -> BudgetStatus | None:
-        """Set what a tenant, a principal of it or a session may use; None takes the budget away."""
+        """Set what a tenant, a principal of it or a session may use; None removes the budget."""
         return self._thread.run(
             self._target.set(
                 budget,

@@ -134,7 +134,7 @@ async def test_one_request_that_cannot_be_read_does_not_fail_a_list(
         first, second = await app.requests()
 
         assert first.args == args
-        assert "cannot be read" in first.prompt or "no JSON" in first.prompt
+        assert "cannot be read" in first.prompt or "not JSON" in first.prompt
         assert second.args == {"euros": 1}
 
 

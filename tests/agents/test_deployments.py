@@ -115,7 +115,7 @@ async def test_a_promoted_deployment_takes_the_next_turns(store: str) -> None:
             await app.deployments.retire("v1", to="v3")
         with pytest.raises(InvalidInput, match="cannot be retired to itself"):
             await app.deployments.retire("v1", to="v1")
-        with pytest.raises(InvalidInput, match="a deployment is a name such as") as refused:
+        with pytest.raises(InvalidInput, match="a deployment has to be a name such as") as refused:
             await app.deployments.retire("v1", to="two words")
         assert type(refused.value) is InvalidInput  # which the server answers with 400
 
@@ -173,7 +173,7 @@ async def test_an_app_without_a_name_pins_nothing(store: str) -> None:
 
 def test_a_deployment_has_a_name_that_can_be_typed() -> None:
     for bad in ("two words", "*", "-x", "a" * 101, 7):
-        with pytest.raises(InvalidDefinition, match="deployment is a name such as 2026"):
+        with pytest.raises(InvalidDefinition, match="deployment has to be a name such as 2026"):
             WorkerSettings(deployment=bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidDefinition, match="pin"):
         WorkerSettings(deployment="v1", pin="lane")  # type: ignore[arg-type]

@@ -344,7 +344,7 @@ CYCLE.append(Section("outer", "x", children=CYCLE))
         ([Section("a", 5)], "no text and no function: 5"),  # type: ignore[arg-type]
         ([Section("a", "x", depends_on=[Note])], "is a text, which depends on no slices"),
         ([Section("a", notes, depends_on=["note"])], "classes of slices"),  # type: ignore[list-item]
-        ([Section("a", tools=write)], "tools of the section a are given in a list"),  # type: ignore[arg-type]
+        ([Section("a", tools=write)], "tools of the section a have to be given in a list"),  # type: ignore[arg-type]
         (["a"], r"given in a list of Section\(…\)"),
         (Section("a"), r"given in a list of Section\(…\)"),
     ],
@@ -368,7 +368,7 @@ def test_one_tool_may_belong_to_several_sections() -> None:
 
 
 def test_params_are_values_by_name() -> None:
-    with pytest.raises(InvalidDefinition, match="params of a prompt are values by name"):
+    with pytest.raises(InvalidDefinition, match="params of a prompt have to be values by name"):
         PromptTemplate([], params=["who"])  # type: ignore[arg-type]
 
 

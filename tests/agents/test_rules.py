@@ -612,7 +612,7 @@ BAD: list[tuple[Any, str]] = [
     ([build], "is no rule of agent a"),
     ([Nameless()], "is no rule of agent a"),
     ([ReadBeforeWrite], "is no rule of agent a"),
-    (BUILD_FIRST, "are given in a list"),
+    (BUILD_FIRST, "have to be given in a list"),
     ([SequentialDependency(tool="ship", after="build")], "names ship, and agent a has the tools"),
     ([SequentialDependency(tool="deploy", after="x")], "names x, and agent a has the tools"),
     ([policy(tools=["ship"])(breaks)], "names ship, and agent a has the tools"),

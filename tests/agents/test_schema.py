@@ -223,19 +223,19 @@ class Asynchronous:
         (Desk.stamp, {}, r"stamp is a method, .* tool\(obj.stamp\)"),
         (no_type, {}, "the type hints of no_type cannot be resolved: unsupported operand"),
         (fine, {"name": 7}, "cannot be a tool's name"),
-        (fine, {"approval": "allways"}, "is never, once or always, not 'allways'"),
+        (fine, {"approval": "allways"}, "has to be never, once or always, not 'allways'"),
         (fine, {"approval": asynchronous}, "no async one"),
         (fine, {"approval": Asynchronous()}, "no async one"),
         (fine, {"idempotency_key": asynchronous}, "no async one"),
         (fine, {"idempotency_key": partial(asynchronous)}, "no async one"),
         (fine, {"idempotency_key": "order"}, "a function of the arguments"),
-        (fine, {"idempotency_key": DedupeKey(str, "x")}, "is session or tenant, not 'x'"),  # type: ignore[arg-type]
-        (fine, {"on_interrupt": "retry"}, "is rerun, report, ask or fail, not 'retry'"),
-        (fine, {"approval": Approval("always", on_expiry="x")}, "is deny or fail, not 'x'"),  # type: ignore[arg-type]
+        (fine, {"idempotency_key": DedupeKey(str, "x")}, "has to be session or tenant, not 'x'"),  # type: ignore[arg-type]
+        (fine, {"on_interrupt": "retry"}, "has to be rerun, report, ask or fail, not 'retry'"),
+        (fine, {"approval": Approval("always", on_expiry="x")}, "has to be deny or fail, not 'x'"),  # type: ignore[arg-type]
         (fine, {"timeout": "5"}, "seconds over 0, not '5'"),
         (fine, {"timeout": 0}, "seconds over 0, not 0"),
-        (fine, {"timeout": 1e300}, "a thousand years at most"),
-        (fine, {"approval": Approval(timeout=1e12)}, "a thousand years at most"),
+        (fine, {"timeout": 1e300}, "at most a thousand years"),
+        (fine, {"approval": Approval(timeout=1e12)}, "at most a thousand years"),
         (fine, {"timeout": float("nan")}, "seconds over 0, not nan"),
         (fine, {"max_attempts": 0, "readonly": True}, "of 1 or more, not 0"),
         (fine, {"max_attempts": 1.5, "readonly": True}, "a whole number"),
@@ -334,34 +334,43 @@ def agent(**options: Any) -> Agent[Any, Any]:
         ({"model": ""}, "is a name such as"),
         ({"instructions": 7}, "a text, a function that returns one, or a PromptTemplate"),
         ({"tools": [7]}, "give a function"),
-        ({"tools": 7}, "tools of agent a are given in a list"),
+        ({"tools": 7}, "tools of agent a have to be given in a list"),
         ({"subagents": [7]}, "a int is no agent"),
-        ({"subagents": 7}, "subagents of agent a are given in a list"),
+        ({"subagents": 7}, "subagents of agent a have to be given in a list"),
         ({"subscriptions": [7]}, "no Subscription"),
-        ({"on_busy": "jion"}, "is queue, join or interrupt, not 'jion'"),
+        ({"on_busy": "jion"}, "has to be queue, join or interrupt, not 'jion'"),
         (
             {"model_options": ModelOptions(on_partial="resume")},  # type: ignore[arg-type]
-            "is continue or restart, not 'resume'",
+            "has to be continue or restart, not 'resume'",
         ),
-        ({"limits": Limits(max_steps=0)}, "max_steps is a whole number of 1 or more, not 0"),
+        ({"limits": Limits(max_steps=0)}, "max_steps has to be a whole number of 1 or more, not 0"),
         (
             {"limits": Limits(max_crashes="x")},  # type: ignore[arg-type]
-            "max_crashes is a whole number of 1 or more, not 'x'",
+            "max_crashes has to be a whole number of 1 or more, not 'x'",
         ),
-        ({"limits": Limits(max_corrections=-1)}, "max_corrections is a whole number of 0 or more"),
-        ({"model_options": ModelOptions(max_attempts=True)}, "max_attempts is a whole number"),
-        ({"limits": Limits(max_depth=None)}, "max_depth is a whole number"),  # type: ignore[arg-type]
+        (
+            {"limits": Limits(max_corrections=-1)},
+            "max_corrections has to be a whole number of 0 or more",
+        ),
+        (
+            {"model_options": ModelOptions(max_attempts=True)},
+            "max_attempts has to be a whole number",
+        ),
+        ({"limits": Limits(max_depth=None)}, "max_depth has to be a whole number"),  # type: ignore[arg-type]
         (
             {"limits": Limits(turn_timeout=float("inf"))},
-            "turn_timeout is a thousand years at most, not inf",
+            "turn_timeout has to be at most a thousand years, not inf",
         ),
-        ({"model_options": ModelOptions(timeout=None)}, "timeout is a number of seconds"),  # type: ignore[arg-type]
-        ({"model_options": ModelOptions(idle_timeout=-1)}, "idle_timeout is a number of seconds"),
+        ({"model_options": ModelOptions(timeout=None)}, "timeout has to be a number of seconds"),  # type: ignore[arg-type]
+        (
+            {"model_options": ModelOptions(idle_timeout=-1)},
+            "idle_timeout has to be a number of seconds",
+        ),
         ({"model_options": ModelOptions(settings=7)}, "settings of agent a are values by name"),  # type: ignore[arg-type]
         ({"model_options": ModelOptions(settings="temperature")}, "are values by name"),  # type: ignore[arg-type]
         ({"model_options": ModelOptions(settings={7: 0.2})}, "are values by name"),  # type: ignore[dict-item]
         ({"limits": Limits(turns=7)}, "limits.turns is a Limit"),  # type: ignore[arg-type]
-        ({"limits": {"max_steps": 3}}, "limits is Limits"),
+        ({"limits": {"max_steps": 3}}, "limits has to be Limits"),
         ({"model_options": ModelOptions(limit=7)}, "model_options.limit is a Limit"),  # type: ignore[arg-type]
     ],
 )

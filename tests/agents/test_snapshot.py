@@ -128,14 +128,14 @@ async def test_what_cannot_be_migrated_is_kept_and_told_with_a_code_of_its_own()
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is no snapshot"),
-        ("[]", "is no snapshot"),
-        ("{}", "is no snapshot"),
-        (b"\xff", "is no snapshot"),
-        ('{"format": 1, "session_id": 3}', "is no snapshot"),
+        ("", "is not a snapshot"),
+        ("[]", "is not a snapshot"),
+        ("{}", "is not a snapshot"),
+        (b"\xff", "is not a snapshot"),
+        ('{"format": 1, "session_id": 3}', "is not a snapshot"),
         (lambda: snapshot_text({}, format=7), "is of the format 7, and 1 is known here"),
         (lambda: snapshot_text({"outlast:granted": {}}), "Outlast's own: outlast:granted"),
-        (lambda: snapshot_text({"x": {"values": [{"value": 1}, 2]}}), "is no snapshot"),
+        (lambda: snapshot_text({"x": {"values": [{"value": 1}, 2]}}), "is not a snapshot"),
         (lambda: snapshot_text({"x": {"values": [{"value": deep(150)}]}}), "at most 100 deep"),
     ],
 )

@@ -276,7 +276,7 @@ async def test_a_log_is_only_appended_to_and_no_reset_takes_it_back() -> None:
 
 async def test_instructions_read_state_and_cannot_change_it() -> None:
     def look(ctx: InstructionContext) -> str:
-        with pytest.raises(InvalidInput, match="changed by tools, not by instructions"):
+        with pytest.raises(InvalidInput, match="instructions cannot change"):
             ctx.session.mutate(Todo).seed(Todo(1))
         return f"{len(ctx.session.query(Todo).all())} to do"
 

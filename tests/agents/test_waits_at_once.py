@@ -320,7 +320,7 @@ async def of_none(ctx: Context[Any]) -> Any:
             of_a_value,
             "a branch of ctx.gather is a coroutine, or a function that returns one, not int",
         ),
-        (of_none, "ctx.first needs a branch"),
+        (of_none, "ctx.first needs at least one branch"),
     ],
 )
 async def test_what_cannot_be_a_branch_is_refused(juggle: Juggle, told: str) -> None:

@@ -394,7 +394,7 @@ async def test_a_scenario_in_which_nothing_could_crash_proves_nothing() -> None:
     [
         ({"store": "memory://"}, "store is a function"),
         ({"store": MemoryStore()}, "store is a function"),
-        ({"agents": agent()}, "agents are given in a list"),
+        ({"agents": agent()}, "agents have to be given in a list"),
         ({"worker": None}, "worker is the runs' own"),
         ({"scenario": lambda app: 5}, "the scenario is an `async def` function"),
     ],

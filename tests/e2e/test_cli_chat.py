@@ -86,7 +86,7 @@ def test_arguments_are_edited_before_a_call_runs(place: Place) -> None:
 
     said = ended.stdout
     assert "write the arguments as JSON" in said
-    assert "it is a list, and an object is wanted" in said
+    assert "it is a list, and it has to be an object" in said
     assert "an integer of more than 64 bits" in said
     assert "the name 'order' stands twice" in said
     assert "<- refund: gave back 3 for 17" in ended.stdout

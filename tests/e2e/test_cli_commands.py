@@ -220,7 +220,7 @@ def test_a_message_may_have_a_deadline(fresh: Place) -> None:
     assert queued["delivery_id"] == sent["delivery_id"]
     assert queued["data"]["deadline_at"] == "2099-01-31T12:00:00Z"
     assert late.returncode == vague.returncode == 1
-    assert "error: the deadline has passed already" in late.stderr
+    assert "error: the deadline has already passed" in late.stderr
     assert "error: a deadline is an instant: 2099-01-31T12:00:00Z" in vague.stderr
 
 

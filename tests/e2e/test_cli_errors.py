@@ -110,7 +110,7 @@ def test_what_is_in_the_memory_of_a_process_is_not_looked_for(empty: Place) -> N
     ended = empty.run("sessions", "--store", "memory://")
 
     assert ended.returncode == 1
-    assert "in memory" in ended.stderr
+    assert "memory://" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ async def test_a_client_is_open_while_it_is_used_and_once_at_a_time() -> None:
             await client.sessions()
         for _ in range(2):
             await client.open()
-            with pytest.raises(InvalidInput, match="open already"):
+            with pytest.raises(InvalidInput, match="already open"):
                 await client.open()
             assert len(await client.sessions()) == 0
             await client.close()

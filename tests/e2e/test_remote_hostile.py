@@ -104,7 +104,7 @@ def bombs() -> dict[str, tuple[EvilServer, str]]:
     sign_ins = [required(request_id=f"aut_{n}", url="https://x.example") for n in range(60)]
     counted = [line.replace(b'"offset": 3', b'"offset": %d' % n) for n, line in enumerate(sign_ins)]
     return {
-        "a gzip bomb": (EvilServer(packed), "compresses"),
+        "a gzip bomb": (EvilServer(packed), "compressed"),
         "an answer without end": (
             EvilServer(Reply(raw=HEAD.replace(b"x-ndjson", b"json"), repeats=chunk(b" " * 65536))),
             "larger than",

@@ -68,7 +68,7 @@ def test_an_async_tool_that_uses_the_bridge_is_told_that_it_would_wait_for_itsel
         [told] = [event.data["error"] for event in session.events() if event.type == "tool.failed"]
 
     assert told["code"] == "INVALID_INPUT"
-    assert "this would wait for itself" in told["message"]
+    assert "this call would wait for itself" in told["message"]
 
 
 def test_a_sync_tool_may_use_the_bridge(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ async def test_a_webhook_url_needs_a_secret() -> None:
     url = "https://shop.example/s3cret"
     needed = r"needs a secret .*WebhookSettings\(secret=…\)"
     await refused(InvalidInput, needed, webhook=Webhook(url), webhooks=WebhookSettings())
-    nowhere = r"posts to no webhook: .*WebhookSettings\(secret=…\)"
+    nowhere = r"has no webhook settings: .*WebhookSettings\(secret=…\)"
     for secret in (SECRET, ""):
         await refused(InvalidInput, nowhere, webhook=Webhook(url, secret=secret), webhooks=None)
 

@@ -99,5 +99,5 @@ def test_what_is_unfinished_is_told_in_a_sentence(found: Unfinished, told: str) 
 
 
 def test_resume_is_true_or_false() -> None:
-    with pytest.raises(InvalidDefinition, match="resume is True or False, not 'no'"):
+    with pytest.raises(InvalidDefinition, match="resume has to be True or False, not 'no'"):
         WorkerSettings(resume="no")  # type: ignore[arg-type]

@@ -114,13 +114,13 @@ def test_what_was_signed_long_ago_or_in_the_future_is_refused(age: int, fits: bo
 
 @pytest.mark.parametrize("timestamp", ["1e3", "-5", "٣", "9" * 5000, "x", "1.5"])
 def test_a_timestamp_that_is_no_number_is_refused(timestamp: str) -> None:
-    with pytest.raises(InvalidSignature, match="no number"):
+    with pytest.raises(InvalidSignature, match="not a number"):
         check({**sign(SECRET, BODY, AT, "m"), "webhook-timestamp": timestamp})
 
 
 def test_a_body_that_is_no_object_is_refused() -> None:
     for body in (b"[]", b"{", b"\xff"):
-        with pytest.raises(InvalidSignature, match="no JSON object"):
+        with pytest.raises(InvalidSignature, match="not a JSON object"):
             check(sign(SECRET, body, AT, "m"), body)
 
 

@@ -192,11 +192,11 @@ async def test_a_retry_that_was_cancelled_in_the_queue_can_be_asked_for_again(ur
 
 async def test_what_cannot_be_open_is_refused() -> None:
     async with Outlast([clerk()], store="memory://", worker=None) as app:
-        with pytest.raises(InvalidInput, match="what is open is one of running, queued"):
+        with pytest.raises(InvalidInput, match="status has to be one of running, queued"):
             await app.bulk.cancel(status="idle")  # type: ignore[arg-type]
-        with pytest.raises(InvalidInput, match="what is waited for is one of request, "):
+        with pytest.raises(InvalidInput, match="waiting has to be one of request, "):
             await app.bulk.cancel(waiting="godot")  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="a limit is a whole number"):
             await app.bulk.cancel(limit=0)
-        with pytest.raises(InvalidInput, match="after a session and a lane"):
+        with pytest.raises(InvalidInput, match="a session and one of its lanes"):
             await app.bulk.retry(after="ses_1")  # type: ignore[arg-type]

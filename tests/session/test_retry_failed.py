@@ -176,7 +176,7 @@ async def test_retry_failed_needs_a_dispatch_id() -> None:
             app.send(Key("clerk", "k"), "hello", retry_failed=True),
             session.send("hello", retry_failed=True),
         ):
-            with pytest.raises(InvalidInput, match="the same dispatch_id: give that"):
+            with pytest.raises(InvalidInput, match="that failed: give that"):
                 await attempt
 
 

@@ -75,7 +75,7 @@ def test_settings_take_a_timedelta_and_refuse_what_is_no_time(kind: Callable[...
     name = next(name for given, names in SPANS for name in names if given is kind)
 
     assert getattr(kind(**{name: A_SECOND}), name) == A_SECOND
-    with pytest.raises(InvalidDefinition, match=f"{name}.* is a number of seconds"):
+    with pytest.raises(InvalidDefinition, match=f"{name}.* has to be a number of seconds"):
         kind(**{name: "soon"})
     assert name in signature(kind).parameters
 

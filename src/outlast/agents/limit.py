@@ -27,7 +27,7 @@ class Limit(Struct, frozen=True):
         count_of("the rate of a limit", self.rate, least=0)
         seconds_of("per of a limit", self.per)
         if not (self.concurrency or self.rate):
-            raise InvalidDefinition("a limit that limits nothing: give concurrency, rate or both")
+            raise InvalidDefinition("this Limit limits nothing: give it concurrency, rate or both")
 
     def named(self, name: str) -> list[Bound]:
         """Return what it bounds, under the names by which all workers know it."""

@@ -40,7 +40,7 @@ class CallProgress(Struct, frozen=True):
 
 
 class MilestoneTrigger(Struct, frozen=True):
-    """Says of a call that has returned whether it is a milestone. `a | b` and `a & b` are, too."""
+    """Decides whether a call that has returned is a milestone; combine with `a | b` and `a & b`."""
 
     def is_reached(self, progress: CallProgress) -> bool:
         raise NotImplementedError

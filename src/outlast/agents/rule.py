@@ -28,11 +28,11 @@ CHECK_TIMEOUT = 300.0
 
 
 class PolicyCall(Struct, frozen=True, kw_only=True):
-    """A tool call that a model wants, as a policy sees it before anybody is asked to approve it.
+    """A tool call that a model wants, as a policy sees it before a human is asked to approve it.
 
-    `succeeded` are the tools of which a call has succeeded in the session. `reads` and `writes` are
-    the resources of this call, as its tool's author names them; `known` are those that the lane has
-    read, or written itself, and that no other lane of the session has written since.
+    `succeeded` are the tools that have succeeded in the session. `reads` and `writes` are the
+    call's resources, as the tool names them; `known` are the resources that the lane has read or
+    written, and that no other lane of the session has written since.
     """
 
     session: SessionContext
@@ -49,10 +49,13 @@ class PolicyCall(Struct, frozen=True, kw_only=True):
 class TurnContext(Struct, frozen=True, kw_only=True):
     """An open turn, as feedback providers and completion checkers see it.
 
-    `text` is what the model said last, and `output` the answer with which the turn would end: of
-    the agent's `output_type`, where it has one. `calls` counts the tool calls of the turn that have
-    an outcome, `elapsed` is the time since it began by the store's clock, waits included, and
-    `refusals` counts the answers in it that were refused. `succeeded` as in `PolicyCall`.
+    Attributes:
+        text: The model's last text.
+        output: The answer with which the turn would end: a value of the agent's `output_type`.
+        calls: Tool calls of the turn that have an outcome.
+        elapsed: Time since the turn began by the store's clock, waits included.
+        refusals: Answers of the turn that were refused.
+        succeeded: Tools that have succeeded in the session.
     """
 
     session: SessionContext
@@ -117,7 +120,8 @@ Rule = NamedRule | CallPolicy | FeedbackProvider | CompletionChecker
 class Every(Struct, frozen=True):
     """When a feedback provider is asked: after so many tool calls, or so much time of a turn.
 
-    With both, whichever is first; both count anew when it was asked. Only between two steps.
+    With both, the first to be due counts. Both begin anew when it was asked. It is asked between
+    two steps only.
     """
 
     calls: int = 0
@@ -126,7 +130,7 @@ class Every(Struct, frozen=True):
     def __post_init__(self) -> None:
         count_of("calls of Every", self.calls, least=0)
         if not (self.calls or seconds_of("seconds of Every", self.seconds, or_none=True)):
-            raise InvalidDefinition("Every() is never: give calls=…, seconds=… or both")
+            raise InvalidDefinition("Every() is never due: give calls=…, seconds=… or both")
 
 
 # Rules that are there
@@ -157,9 +161,9 @@ class SequentialDependency(NamedRule, frozen=True, kw_only=True):
 class ReadBeforeWrite(NamedRule, frozen=True, kw_only=True):
     """Lets a call write only what the model has read before, in the same lane.
 
-    Tools say what they read and write: `@tool(reads="path")`. What a lane has written itself it
-    knows; what another lane of the session wrote since has to be read again. `exists` says of a
-    resource whether it is there: one that is not can be written without being read.
+    Tools say what they read and write: `@tool(reads="path")`. A lane knows what it has written
+    itself; what another lane of the session wrote since has to be read again. `exists` says whether
+    a resource exists: a new one can be written without being read.
     """
 
     exists: Callable[[str], bool] | None = None

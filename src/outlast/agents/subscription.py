@@ -77,7 +77,7 @@ def check_events(events: Sequence[str]) -> tuple[str, ...]:
         raise InvalidDefinition(
             f"there are no events of type {', '.join(unknown)}; docs/reference/events.md has all"
             if unknown
-            else "a webhook without events tells nothing: name some",
+            else "a webhook without events would post nothing: name some",
             events=unknown,
         )
     return chosen

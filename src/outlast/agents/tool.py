@@ -246,14 +246,14 @@ def checked_approval(tool: str, approval: Any) -> Any:
     """Return when a human is asked: a word, or a function of the arguments."""
     if callable(approval):
         return answers_at_once(tool, "approval", approval)
-    return one_of(AskWhen, f"approval of {tool}, where it is no function,", approval)
+    return one_of(AskWhen, f"approval of {tool}, if it is not a function,", approval)
 
 
 def interruption(tool: str, on_interrupt: Any) -> Any:
     """Return what an interruption means for a tool, in the policy's words."""
     if callable(on_interrupt):
         return "reconcile"
-    return one_of(Remedy, f"on_interrupt of {tool}, where it is no function,", on_interrupt)
+    return one_of(Remedy, f"on_interrupt of {tool}, if it is not a function,", on_interrupt)
 
 
 def answers_at_once(tool: str, what: str, function: Any) -> Any:

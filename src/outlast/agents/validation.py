@@ -69,7 +69,7 @@ def alias_names(agent: str, tools: Mapping[str, Tool]) -> dict[str, str]:
 def several(agent: str, what: str, given: Any) -> list[Any]:
     """Return what an agent has any number of."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidDefinition(f"{what} of agent {agent} are given in a list", agent=agent)
+        raise InvalidDefinition(f"{what} of agent {agent} have to be given in a list", agent=agent)
     return list(given)
 
 

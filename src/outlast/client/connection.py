@@ -82,7 +82,7 @@ class ServerConnection:
 
     async def open(self) -> None:
         if self._http is not None:
-            raise InvalidInput("this client is open already")
+            raise InvalidInput("this client is already open: open it once, or make another one")
         self._http = httpx.AsyncClient(
             headers=PLAIN | ({"Authorization": f"Bearer {self._token}"} if self._token else {}),
             verify=self._tls or httpx.create_ssl_context(trust_env=self._trust_env),
@@ -237,7 +237,7 @@ def check_plain(response: httpx.Response) -> None:
     if response.headers.get("content-encoding", "identity") != "identity":
         raise FailedTry(
             InvalidServerAnswer(
-                "the server compresses its answers, which is not taken: have what is before it"
+                "the server sent a compressed answer, which is refused: have the proxy before it"
                 " heed `Accept-Encoding: identity`"
             )
         )
@@ -264,15 +264,17 @@ def check_server(url: Any) -> str:
     No error repeats what was given: a URL may carry a password, and a token is a secret.
     """
     if not isinstance(url, str):
-        raise InvalidUrl("a server's address is a text: http://localhost:8000")
+        raise InvalidUrl("a server's address has to be a text: http://localhost:8000")
     try:
         parts = urlsplit(url)
         check_parts(url, parts)
         httpx.URL(url)
     except (ValueError, httpx.InvalidURL):
-        raise InvalidUrl("this is no address of a server: write http://localhost:8000") from None
+        raise InvalidUrl(
+            "this is not the address of a server: write http://localhost:8000"
+        ) from None
     if parts.query:
-        raise InvalidUrl("a server's address ends before the ?")
+        raise InvalidUrl("a server's address must not have a ? in it")
     return url.rstrip("/")
 
 
@@ -281,7 +283,7 @@ def check_secret(token: Any) -> str | None:
     if token is None:
         return None
     if token == "":
-        raise InvalidInput("the token is empty: is what it was read from set?")
+        raise InvalidInput("the token is empty: is the variable or file that it comes from set?")
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
         raise InvalidInput(
             "a token is letters, digits and ._~+/=- without blanks or line breaks; "

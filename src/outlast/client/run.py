@@ -53,7 +53,7 @@ Out = TypeVar("Out", default=Any)
 
 
 class RemoteRun(Generic[Out]):
-    """A handle on one run of a server. To await it makes sure that the run exists."""
+    """A handle on one run of a server. Awaiting it makes sure that the run exists."""
 
     def __init__(
         self,
@@ -87,15 +87,15 @@ class RemoteRun(Generic[Out]):
             return await self._session.info()
 
     async def status(self) -> RunStatus:
-        """Return how the run stands."""
+        """Return the run's status."""
         return OF_SESSION[(await self.info()).status]
 
     # Out
 
     async def wait(self, *, timeout: Span | None = None) -> RunResult[Out]:
-        """Wait until the run has ended or needs a human, and return what it has come to.
+        """Wait until the run has ended or needs a human, and return its result.
 
-        When the `timeout` is up before, the result says how it stands by then.
+        After the `timeout` the result says how the run stands by then.
         """
         with in_words_of_runs(self.id):
             return await wait_for_run(self._session, timeout)
@@ -108,7 +108,7 @@ class RemoteRun(Generic[Out]):
         internals: bool = False,
         children: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """Give all events of the run after a cursor, as `RemoteSession.events` does."""
+        """Yield all events of the run after a cursor, as `RemoteSession.events` does."""
         events = self._session.events(after, follow=follow, internals=internals, children=children)
         with in_words_of_runs(self.id):
             async with aclosing(events):
@@ -182,7 +182,7 @@ class RemoteRun(Generic[Out]):
         )
 
     async def cancel(self, reason: str = "") -> None:
-        """End the run: what it is at is stopped, and what it has done is undone as it said."""
+        """End the run: stop it, and undo what it has done, as its body registered."""
         await self._connection.call(
             "POST", f"{self._path}/cancel", body={"reason": reason}, done=(SessionOver,)
         )

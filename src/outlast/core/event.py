@@ -70,7 +70,8 @@ def cursor_of(given: Any) -> Cursor:
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 10**MOST_DIGITS:
         return Cursor(given)
     raise InvalidCursor(
-        f"a cursor is the `cursor` of an event, its offset, or 0 for all events, not {shown(given)}"
+        "a cursor has to be the `cursor` of an event, its offset, or 0 for all events,"
+        f" not {shown(given)}"
     )
 
 

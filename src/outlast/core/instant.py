@@ -30,9 +30,9 @@ def milliseconds(duration: Any) -> int:
         seconds = float(duration)
     else:
         kind = type(duration).__name__
-        raise InvalidInput(f"a duration is a timedelta or a number of seconds, not {kind}")
+        raise InvalidInput(f"a duration has to be a timedelta or a number of seconds, not {kind}")
     if not seconds <= LONGEST.total_seconds():  # NaN is not either
-        raise InvalidInput("a duration is a thousand years at most")
+        raise InvalidInput("a duration must not be longer than a thousand years")
     return int(max(seconds, 0.0) * 1000)
 
 

@@ -94,7 +94,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
     """Return JSON that has to be an object, by the same rule."""
     value = read_json(raw)
     if not isinstance(value, dict):
-        raise JsonRefused(f"it is {type_name(value)}, and an object is wanted")
+        raise JsonRefused(f"it is {type_name(value)}, and it has to be an object")
     return value
 
 
@@ -109,7 +109,7 @@ def parse_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise JsonRefused(f"it is no JSON with finite numbers: {error}") from None
+        raise JsonRefused(f"it is not JSON with finite numbers: {error}") from None
 
 
 def check_integers(value: Any) -> None:

@@ -79,6 +79,8 @@ Part = Text | Reasoning | ToolCall | ProviderPart
 
 
 class UserMessage(Struct, frozen=True, gc=False, tag="user", omit_defaults=True):
+    """A message from a user, or from whoever the session works for."""
+
     content: Content
 
 

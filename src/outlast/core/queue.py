@@ -28,13 +28,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
 
 
 class QueueSettings(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """How many turns of a queue run at once, and how many begin in a while; 0 is any number.
+    """The settings of a queue; 0 is any number.
 
-    `concurrency` bounds them in the fleet, `per_worker` in each worker, and `per_key` among the
-    sessions of a tenant with the same key. Of `rate` turns that begin in `per` seconds, all may
-    begin at once. A session is `priority` seconds ahead of its time, and begins `delay` seconds
-    after it was started, unless it says otherwise. In a `singleton` a tenant has one living session
-    per key: a start finds it, and starts none beside it.
+    Attributes:
+        concurrency: Turns that run at once, in the fleet.
+        per_worker: Turns that run at once in each worker.
+        per_key: Turns that run at once of a tenant's sessions with the same key.
+        rate: Turns that begin in `per` seconds; all may begin at once.
+        per: The period of `rate`.
+        priority: Seconds by which its sessions count as if they had asked earlier.
+        delay: Seconds from a session's start until its first turn begins at the earliest.
+        singleton: A tenant has one living session per key: another start returns it.
     """
 
     concurrency: int = 0

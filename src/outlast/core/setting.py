@@ -24,23 +24,27 @@ def one_of(kind: Any, what: str, value: Any) -> Any:
     """Return a word, if it is one of those that a Literal names."""
     known = get_args(kind)
     if value not in known:
-        raise InvalidDefinition(f"{what} is {', '.join(known[:-1])} or {known[-1]}, not {value!r}")
+        raise InvalidDefinition(
+            f"{what} has to be {', '.join(known[:-1])} or {known[-1]}, not {value!r}"
+        )
     return value
 
 
 def count_of(what: str, value: Any, least: int = 1) -> int:
     """Return a whole number, if it is not too small, and every database can keep it."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidDefinition(f"{what} is a whole number of {least} or more, not {value!r}")
+        raise InvalidDefinition(
+            f"{what} has to be a whole number of {least} or more, not {value!r}"
+        )
     if value > MOST:
-        raise InvalidDefinition(f"{what} is {MOST:,} at most, not {value:,}")
+        raise InvalidDefinition(f"{what} has to be at most {MOST:,}, not {value:,}")
     return value
 
 
 def flag_of(what: str, value: Any) -> bool:
     """Return True or False, if it is one of them."""
     if not isinstance(value, bool):
-        raise InvalidDefinition(f"{what} is True or False, not {value!r}")
+        raise InvalidDefinition(f"{what} has to be True or False, not {value!r}")
     return value
 
 
@@ -50,9 +54,9 @@ def seconds_of(what: str, value: Any, *, or_none: bool = False) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not value >= 0 or (value == 0 and not or_none):
         least = "of 0 or more" if or_none else "over 0"
-        raise InvalidDefinition(f"{what} is a number of seconds {least}, not {value!r}")
+        raise InvalidDefinition(f"{what} has to be a number of seconds {least}, not {value!r}")
     if value > MOST_SECONDS:
-        raise InvalidDefinition(f"{what} is a thousand years at most, not {value!r} seconds")
+        raise InvalidDefinition(f"{what} has to be at most a thousand years, not {value!r} seconds")
     return float(value)
 
 
@@ -64,21 +68,21 @@ def seconds_or_none(what: str, value: Any) -> float | None:
 def listed(what: str, value: Any) -> list[Any]:
     """Return several things, if they are given as such."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidDefinition(f"{what} are given in a list, not {value!r}")
+        raise InvalidDefinition(f"{what} have to be given in a list, not {value!r}")
     return list(value)
 
 
 def settings_of(kind: type[T], what: str, value: T | None) -> T | None:
     """Return settings, if they are of their kind, or none."""
     if value is not None and not isinstance(value, kind):
-        raise InvalidDefinition(f"{what} is {kind.__name__}(…) or None, not {value!r}")
+        raise InvalidDefinition(f"{what} has to be {kind.__name__}(…) or None, not {value!r}")
     return value
 
 
 def group_of(kind: type[T], what: str, value: T) -> T:
     """Return a group of settings, if it is of its kind."""
     if not isinstance(value, kind):
-        raise InvalidDefinition(f"{what} is {kind.__name__}(…), not {value!r}")
+        raise InvalidDefinition(f"{what} has to be {kind.__name__}(…), not {value!r}")
     return value
 
 
@@ -86,7 +90,7 @@ def names_of(what: str, value: Any) -> tuple[str, ...]:
     """Return several names; a text by itself is one."""
     is_several = isinstance(value, Sequence) and not isinstance(value, str)
     if not is_several or not all(isinstance(each, str) for each in value):
-        raise InvalidDefinition(f"{what} are names in a sequence, not {value!r}")
+        raise InvalidDefinition(f"{what} have to be names in a sequence, not {value!r}")
     return tuple(value)
 
 
@@ -95,8 +99,8 @@ def deployment_of(what: str, value: Any) -> str:
     if isinstance(value, str) and (not value or DEPLOYMENT.fullmatch(value)):
         return value
     raise InvalidDefinition(
-        f"{what} is a name such as 2026-11-17.3: letters, digits and . _ + -, at most 100, not"
-        f" {value!r}"
+        f"{what} has to be a name such as 2026-11-17.3: letters, digits and . _ + -, at most"
+        f" 100, not {value!r}"
     )
 
 
@@ -105,6 +109,7 @@ def address_of(what: str, value: Any) -> tuple[str, int]:
     found = ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if not found or int(found[3]) > LAST_PORT:
         raise InvalidDefinition(
-            f"{what} is HOST:PORT, as in 0.0.0.0:7070, 10.0.0.5:0 or [::]:7070, not {value!r}"
+            f"{what} has to be HOST:PORT, as in 0.0.0.0:7070, 10.0.0.5:0 or [::]:7070,"
+            f" not {value!r}"
         )
     return found[1] or found[2] or "", int(found[3])

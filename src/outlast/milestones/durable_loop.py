@@ -76,9 +76,9 @@ ROLLBACK_ONLY = WorkerSettings(lanes=(MAIN,))
 class ExecutionResult(Struct, Generic[Out], frozen=True, kw_only=True):
     """The result of an execution.
 
-    `attempts` counts how often it was begun or gone on with, `usage` all that its model calls have
-    used, also those that a crash has taken back. It is not `is_kept` where it could not be written:
-    the next execute() would do again what came after the last checkpoint.
+    `attempts` counts how often it was begun or continued, `usage` everything that its model calls
+    have used, also before a crash. `is_kept` is False if the result could not be written: the next
+    execute() would repeat what came after the last checkpoint.
     """
 
     output: Out

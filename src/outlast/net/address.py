@@ -50,10 +50,10 @@ def check_url(url: str, *, allow_private: bool = False) -> None:
         parts = urlsplit(url)
         check_parts(url, parts)
     except (AttributeError, TypeError, ValueError):  # the first two: it is no text at all
-        raise InvalidUrl("this is no valid URL: write https://host/path") from None
+        raise InvalidUrl("this is not a valid URL: write https://host/path") from None
     host = parts.hostname or ""
     if "%" in host:
-        raise InvalidUrl("a URL to be called has no zone and no escape in its host")
+        raise InvalidUrl("the host of a URL must not have a zone or an escape in it")
     if is_local_name(host) and not allow_private:
         raise refused(host)
     if is_address(host):
@@ -62,17 +62,17 @@ def check_url(url: str, *, allow_private: bool = False) -> None:
 
 def check_parts(url: str, parts: SplitResult) -> None:
     if len(url) > LONGEST or any(c <= " " or c == "\x7f" or c == "\\" for c in url):
-        raise InvalidUrl(f"a URL has at most {LONGEST} characters, and no blanks among them")
+        raise InvalidUrl(f"a URL must have at most {LONGEST} characters, without blanks")
     if parts.scheme not in SCHEMES:
-        raise InvalidUrl("a URL to be called begins with https:// or http://")
+        raise InvalidUrl("a URL has to begin with https:// or http://")
     if parts.username is not None or parts.password is not None:
-        raise InvalidUrl("a URL to be called has no user or password in it")
+        raise InvalidUrl("a URL must not have a user or a password in it")
     if not parts.hostname or parts.port == 0:
-        raise InvalidUrl("a URL to be called names a host, and no port or one over 0")
+        raise InvalidUrl("a URL needs a host, and its port, if any, has to be over 0")
     if parts.fragment:
-        raise InvalidUrl("a URL to be called ends before the #")
+        raise InvalidUrl("a URL must not have a # in it")
     if not parts.hostname.isascii() and not all(map(is_of_a_name, parts.hostname)):
-        raise InvalidUrl("a URL to be called names its host by letters, digits and hyphens")
+        raise InvalidUrl("the host of a URL has to consist of letters, digits and hyphens")
 
 
 def is_of_a_name(character: str) -> bool:

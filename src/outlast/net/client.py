@@ -117,9 +117,9 @@ class GuardedClient:
         try:
             target = httpx.URL(url)
         except httpx.InvalidURL:
-            raise InvalidUrl("this is no valid URL: write https://host/path") from None
+            raise InvalidUrl("this is not a valid URL: write https://host/path") from None
         if target.scheme not in PORTS or target.userinfo or not target.host:
-            raise InvalidUrl("this is no valid URL: write https://host/path")
+            raise InvalidUrl("this is not a valid URL: write https://host/path")
         return target
 
     async def _addresses(self, target: httpx.URL) -> Sequence[str]:

@@ -73,12 +73,12 @@ def check_signature(
 def header(given: Mapping[str, str], name: str) -> str:
     if value := given.get(name):
         return value
-    raise InvalidSignature(f"the header {name} is missing: this is no webhook of Outlast's")
+    raise InvalidSignature(f"the header {name} is missing: this post is not a webhook of Outlast")
 
 
 def check_age(timestamp: str, tolerance: float, now: int) -> None:
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= LONGEST_TIMESTAMP):
-        raise InvalidSignature(f"the header {TIMESTAMP} is no number of seconds")
+        raise InvalidSignature(f"the header {TIMESTAMP} is not a number of seconds")
     age = now - int(timestamp)
     if abs(age) > tolerance:
         when = f"{age} s old" if age > 0 else f"{-age} s in the future"
@@ -93,7 +93,7 @@ def decoded(body: bytes) -> dict[str, Any]:
     except (JsonRefused, UnicodeDecodeError):
         value = None
     if not isinstance(value, dict):
-        raise InvalidSignature("the body is signed, but no JSON object")
+        raise InvalidSignature("the body is signed, but it is not a JSON object")
     return value
 
 
@@ -105,7 +105,7 @@ def digest(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
 def secrets_of(secret: Secrets) -> tuple[str, ...]:
     """Return one or several secrets as a tuple, if all of them can be used."""
     if not isinstance(secret, str | Sequence):
-        raise InvalidDefinition("a secret is a text, and several are texts in a sequence")
+        raise InvalidDefinition("a secret has to be a text, or a sequence of texts")
     secrets = ((secret,) if secret else ()) if isinstance(secret, str) else tuple(secret)
     for each in secrets:
         key_of(each)

@@ -188,7 +188,7 @@ def of_routing(request: Request, error: HTTPException) -> ErrorResponse:
         return ErrorResponse(
             405,
             "METHOD_NOT_ALLOWED",
-            f"nothing is done here with {request.method[:20]}",
+            f"{request.method[:20]} is not allowed on this path",
             headers={"Allow": methods} if methods else error.headers,
         )
     if error.status_code == 404:

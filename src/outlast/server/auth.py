@@ -81,7 +81,7 @@ class AuthMiddleware:
         # Only without any of these is whoever uses this machine let in: see `_check_page` for its
         # browsers.
         if self._settings.authenticate or self._settings.require_key or not is_local(scope):
-            raise unauthenticated("this needs a key")
+            raise unauthenticated("this request needs a key")
         self._check_page(scope)
         return LOCAL
 

@@ -56,8 +56,8 @@ async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: s
     # Not let through for want of code: who may answer is a guard.
     if tool is None and asked.restricted:
         raise NotAnApprover(
-            f"who may answer for {asked.tool} is said in code that is not at hand here: answer"
-            " where its agent is",
+            f"who may answer for {asked.tool} is said in code that this process does not have:"
+            " answer where its agent is",
             request=asked.request_id,
         )
     if tool and not await may_approve(tool, principal, asked.requesters):

@@ -19,10 +19,10 @@ Per = Literal["total", "day"]
 
 
 class BudgetStatus(Struct, frozen=True, kw_only=True):
-    """A budget as it stands: what it allows, and what of it is spent and reserved.
+    """A budget: what it allows, and what of it is spent and reserved.
 
-    That of a `principal` or a session if one is named, else that of the whole tenant. One `per`
-    day begins anew at midnight in UTC. `revision` is that of its last change.
+    It belongs to a `principal` or a session if one is named, else to the whole tenant. With
+    `per="day"` it begins anew at midnight in UTC. `revision` grows with each change.
     """
 
     tenant: str
@@ -49,10 +49,10 @@ def fields_of(amounts: Amounts) -> list[int]:
 
 
 class BudgetControl:
-    """The budgets that are shared: `app.budgets`.
+    """Budgets of tenants, principals and sessions: `app.budgets`.
 
-    A change holds for the calls that begin a second later, in every process; sessions that wait for
-    a budget go on when it is raised.
+    A change holds for calls that begin a second later, in every process; sessions that wait for a
+    budget go on when it is raised.
     """
 
     def __init__(self, store: Store) -> None:
@@ -68,10 +68,10 @@ class BudgetControl:
         per: Per = "total",
         expected: int | None = None,
     ) -> BudgetStatus | None:
-        """Set what a tenant, a principal of it or a session may use; None takes the budget away.
+        """Set what a tenant, a principal of it or a session may use; None removes the budget.
 
-        It counts what is used from when it is set. With the revision `expected` (0: it was never
-        set) BudgetChanged is raised if somebody else was quicker.
+        It counts calls that begin after it was set. With the revision `expected` (0: it was never
+        set) BudgetChanged is raised if somebody else changed it meanwhile.
         """
         key = key_of(principal, session_id, per)
         terms = found.terms if (found := checked_budget("budget", budget)) else None

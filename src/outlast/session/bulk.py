@@ -33,11 +33,10 @@ LanePlace = tuple[str, str]
 
 
 class BulkRetry(Struct, frozen=True, omit_defaults=True):
-    """How many failed turns are tried again, and how many were left.
+    """How many failed turns are tried again, and how many were left as they are.
 
-    Left are turns that are no longer the last of their lane, because it has taken another message,
-    those for which something is queued already, and those of sessions that are over. Where a
-    `limit` was reached, `after` is where to go on.
+    Left are turns after which their lane has taken another message or has one queued, and turns of
+    sessions that are over. If a `limit` was reached, `after` is where to go on.
     """
 
     retried: int
@@ -46,10 +45,10 @@ class BulkRetry(Struct, frozen=True, omit_defaults=True):
 
 
 class BulkCancel(Struct, frozen=True, omit_defaults=True):
-    """How many turns and messages are asked to stop, and how many were left.
+    """How many turns and messages are stopped, and how many were left.
 
-    Left are those that were asked before, and those that ended meanwhile. Where a `limit` was
-    reached, `after` is where to go on.
+    Left are those that were stopped before, or have ended meanwhile. If a `limit` was reached,
+    `after` is where to go on.
     """
 
     cancelled: int
@@ -89,11 +88,11 @@ class BulkControl:
         limit: int | None = None,
         after: LanePlace | None = None,
     ) -> BulkRetry:
-        """Try failed turns again from where they failed: all, or those that failed so.
+        """Try failed turns again from where they failed: all, or those chosen by the parameters.
 
-        Each failed turn is retried once, however often and in how many processes this is called.
-        With `dry_run` it only counts. With a `limit` it looks at so many, and says in `after` where
-        the next call goes on.
+        Each failed turn is retried once, however often and in however many processes this is
+        called. With `dry_run` it only counts. With a `limit` it looks at so many turns, and `after`
+        in its result is where the next call goes on.
         """
         failed = check_failed(True, code, since, self._store.clock)
         tenant, agent = check_sought("tenant", tenant), check_sought("agent", agent)
@@ -134,12 +133,13 @@ class BulkControl:
         limit: int | None = None,
         after: LanePlace | None = None,
     ) -> BulkCancel:
-        """Stop what is open in many lanes: the open turn of each, or else its next message.
+        """Stop the open turn of many lanes, or the next message of lanes without an open turn.
 
-        All, or those of an agent, with a status, that are `waiting` for something, of sessions that
-        were started `since` then. What else is queued stays. Each turn and message is asked to stop
-        once, however often this is called; no other is stopped instead. With `dry_run` it only
-        counts. With a `limit` it looks at so many, and says in `after` where the next call goes on.
+        The parameters choose lanes: of an agent, with a status, `waiting` for something, of
+        sessions that were started `since` an instant; without any, all. Other queued messages stay.
+        Each turn and message is stopped once, however often this is called. With `dry_run` it only
+        counts. With a `limit` it looks at so many lanes, and `after` in its result is where the
+        next call goes on.
         """
         sought = check_open(status, waiting, since, self._store.clock)
         tenant, agent = check_sought("tenant", tenant), check_sought("agent", agent)

@@ -22,7 +22,7 @@ class DeploymentControl:
         return tuple(await self._store.work.deployments())
 
     async def promote(self, name: str) -> None:
-        """Make a deployment the current one of its agents: what is pinned to none goes on there."""
+        """Make a deployment the current one of its agents: new turns begin there."""
         if not await self._store.work.promote(checked(name)):
             raise await self._unknown(name)
 

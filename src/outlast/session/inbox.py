@@ -88,7 +88,7 @@ def instant_of(
         )
     # By the earlier bound: a deadline that may not have passed yet by the store's clock is taken.
     if instant <= clock.earliest() and dispatch_id is None:
-        raise InvalidInput("the deadline has passed already")
+        raise InvalidInput("the deadline has already passed: give a later one")
     # 0 says that there is none.
     return max(instant, 1)
 

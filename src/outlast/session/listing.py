@@ -44,7 +44,7 @@ class WorkerControl:
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Sequence[LaneInfo]:
-        """List lanes, those of the newest session first, behind the session and lane `after`."""
+        """List lanes, those of the newest session first; `after` is a session and a lane of it."""
         return await self._store.listing.lanes(
             session_id=check_sought("session", session_id),
             tenant=check_sought("tenant", tenant),
@@ -114,9 +114,9 @@ def check_since(since: Any, clock: StoreClock) -> datetime | None:
 def check_open(status: Any, waiting: Any, since: Any, clock: StoreClock) -> OpenFilter:
     """Return which open lanes are looked for."""
     if status is not None and status not in OPEN_STATUSES:
-        raise InvalidInput(f"what is open is one of {', '.join(OPEN_STATUSES)}, not {status!r}")
+        raise InvalidInput(f"status has to be one of {', '.join(OPEN_STATUSES)}, not {status!r}")
     if waiting is not None and waiting not in WAITS:
-        raise InvalidInput(f"what is waited for is one of {', '.join(WAITS)}, not {waiting!r}")
+        raise InvalidInput(f"waiting has to be one of {', '.join(WAITS)}, not {waiting!r}")
     return OpenFilter(status, waiting, check_since(since, clock))
 
 
@@ -125,7 +125,9 @@ def check_place(after: Any) -> tuple[str, str] | None:
     if after is None:
         return None
     if not isinstance(after, tuple | list) or len(after) != 2 or not all(map(is_id, after)):
-        raise InvalidCursor(f"a list goes on after a session and a lane of it, not {shown(after)}")
+        raise InvalidCursor(
+            f"a cursor of a list is a session and one of its lanes, not {shown(after)}"
+        )
     return after[0], after[1]
 
 

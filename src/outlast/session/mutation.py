@@ -35,9 +35,9 @@ SendChange = Callable[[StateChangeRequested, str | None], Awaitable["Receipt[Any
 
 
 class SliceChanges(Generic[T]):
-    """The changes of one slice that can be asked for from outside.
+    """Changes to one slice from outside of tools.
 
-    A receipt's `result()` waits until the change is done.
+    A receipt's `result()` waits until the change is made.
     """
 
     def __init__(self, kept_as: SliceType[T], send: SendChange) -> None:
@@ -45,15 +45,15 @@ class SliceChanges(Generic[T]):
         self._send = send
 
     async def seed(self, *values: T, dispatch_id: str | None = None) -> Receipt[Any]:
-        """Keep these values, and no others."""
+        """Replace all values by these."""
         return await self._send(seed_request(self._type, values), dispatch_id)
 
     async def clear(self, *, dispatch_id: str | None = None) -> Receipt[Any]:
-        """Keep no value."""
+        """Remove all values."""
         return await self._send(seed_request(self._type, ()), dispatch_id)
 
     async def append(self, value: T, *, dispatch_id: str | None = None) -> Receipt[Any]:
-        """Keep a value after the others."""
+        """Add a value after the others."""
         return await self._send(append_request(self._type, value), dispatch_id)
 
     async def dispatch(self, event: object, *, dispatch_id: str | None = None) -> Receipt[Any]:
@@ -61,12 +61,12 @@ class SliceChanges(Generic[T]):
         return await self._send(dispatch_request(event, self._type), dispatch_id)
 
     def register(self, event: type[E], function: Reducer[T, E]) -> None:
-        """Have a reducer for an event in this process, as `outlast.state.reducer` does."""
+        """Add a reducer for an event in this process, as `outlast.state.reducer` does."""
         register(self._type.of, event, function)
 
 
 class SessionChanges:
-    """The changes of all of a session's state that can be asked for from outside."""
+    """Changes to all of a session's state from outside of tools."""
 
     def __init__(self, send: SendChange) -> None:
         self._send = send
@@ -76,11 +76,11 @@ class SessionChanges:
         return await self._send(dispatch_request(event), dispatch_id)
 
     async def reset(self, *, dispatch_id: str | None = None) -> Receipt[Any]:
-        """Keep nothing, but for logs. It is refused while another lane has an open turn."""
+        """Remove all values except logs. It is refused while another lane has an open turn."""
         return await self._send(RESET, dispatch_id)
 
     async def rollback(self, snapshot: Snapshot, *, dispatch_id: str | None = None) -> Receipt[Any]:
-        """Have all slices as they were in a snapshot, but for logs.
+        """Give all slices the values that a snapshot has, except logs.
 
         It is refused while another lane has an open turn.
         """

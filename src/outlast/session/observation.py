@@ -31,9 +31,9 @@ Observer = Callable[[Sequence[T], Sequence[T]], Awaitable[None] | None]
 
 
 class Observation(Generic[T]):
-    """Tells a function of changes of one slice, until it is closed.
+    """Calls a function when one slice changes, until it is closed.
 
-    Changes that follow on one another closely may be told as one.
+    Changes that follow closely on one another may be combined into one call.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Observation(Generic[T]):
         await self.close()
 
     async def close(self) -> None:
-        """Tell no more."""
+        """Stop calling the function."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

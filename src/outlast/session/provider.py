@@ -52,7 +52,7 @@ class ProviderControl:
         return tuple([await self._describe(each) for each in await self._find(agent)])
 
     async def try_now(self, *, agent: str | None = None) -> int:
-        """Have the first in each line ask its provider now; return how many lines there are."""
+        """Have the first in each line ask its provider now; return the number of lines."""
         found = await self._find(agent)
         for breaker in found:
             await end_pause(self._store, breaker.provider)

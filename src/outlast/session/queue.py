@@ -171,7 +171,7 @@ class QueueControl:
         return await change_queue(self._store, name, given)
 
     async def remove(self, name: str) -> None:
-        """Forget the settings of a queue: nothing bounds its turns any more."""
+        """Remove the settings of a queue: its turns are no longer limited."""
         while True:
             before, version = await find_queue(self._store, check_queue(name))
             if before is None:

@@ -18,7 +18,7 @@ from outlast.core.visible import escaped, unambiguous, unambiguous_name
 from outlast.store import RequestInfo
 
 UNREADABLE = "This request cannot be read."
-UNREADABLE_ARGS = "(The arguments are no JSON that can be read, and are shown as text.)"
+UNREADABLE_ARGS = "(The arguments are not JSON that can be read, and are shown as text.)"
 
 RequestKind = Literal["approval", "question", "interrupted", "budget"]
 

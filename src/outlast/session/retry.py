@@ -38,7 +38,7 @@ def check_retry_failed(dispatch_id: str | None) -> None:
     """Refuse to retry a message that cannot have been sent before: it had no name."""
     if dispatch_id is None:
         raise InvalidInput(
-            "retry_failed retries what was sent before with the same dispatch_id: give that, too"
+            "retry_failed needs the dispatch_id of the message that failed: give that, too"
         )
 
 

@@ -139,7 +139,7 @@ async def render_prompt(
 
 
 class SliceQuery(Generic[T]):
-    """The state that a session keeps of one type, read anew at each call."""
+    """A session's values of one type, read again at each call."""
 
     def __init__(self, kept_as: SliceType[T], read: Callable[[], Awaitable[Slices]]) -> None:
         self._type = kept_as
@@ -153,7 +153,7 @@ class SliceQuery(Generic[T]):
         return (await self._read()).all()
 
     async def latest(self) -> T | None:
-        """Return the value that was kept last, if there is one."""
+        """Return the newest value, or None."""
         return (await self._read()).latest()
 
     async def where(self, predicate: Callable[[T], bool]) -> list[T]:

@@ -65,7 +65,7 @@ class LockFile:
             if next(tries, None) is None:
                 os.close(descriptor)
                 raise StoreUnavailable(
-                    f"a worker of this name is alive ({self.path.stem}); choose another name"
+                    f"a living worker has this name already ({self.path.stem}); choose another name"
                 )
             time.sleep(0.001)
         self._descriptor = descriptor

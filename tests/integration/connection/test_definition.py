@@ -71,8 +71,8 @@ async def test_a_client_can_say_who_it_is_in_the_body(remote: Remote) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": "Hub"}, "name has small letters"),
     ({"name": "a/b"}, "name has small letters"),
-    ({"token_url": "http://hub.example/token"}, "begins with https"),
-    ({"authorize_url": "http://hub.example/"}, "begins with https"),
+    ({"token_url": "http://hub.example/token"}, "begin with https"),
+    ({"authorize_url": "http://hub.example/"}, "begin with https"),
     ({"token_url": "https://10.0.0.1/token"}, "not a public address"),
     ({"revoke_url": "https://localhost/revoke"}, "not a public address"),
     ({"authorize_url": "ftp://hub.example/"}, "authorize_url"),
@@ -113,7 +113,7 @@ def test_a_connection_that_cannot_work_is_refused_when_it_is_written(
         (ConnectionSettings([HUB], ()), "need a secret_key"),
         (ConnectionSettings([HUB], "short"), "32 characters"),
         (ConnectionSettings(["hub"], KEY), "is not a Connection"),  # type: ignore[list-item]
-        ([HUB], r"connections is ConnectionSettings\(…\) or None"),
+        ([HUB], r"connections has to be ConnectionSettings\(…\) or None"),
     ],
 )
 async def test_an_app_with_connections_needs_a_key(hub: Hub, wrong: Any, sentence: str) -> None:

@@ -83,8 +83,8 @@ def test_a_schedule_is_stored_with_every_fact_in_a_field_of_its_own() -> None:
     [
         ({"cron": "0 25 * * *"}, "bad hour"),
         ({"timezone": "Mars/Olympus"}, "no time zone 'Mars/Olympus'"),
-        ({"catch_up": "some"}, "catch_up is skip, one or all, not 'some'"),
-        ({"overlap": "all"}, "overlap is skip, queue or cancel"),
+        ({"catch_up": "some"}, "catch_up has to be skip, one or all, not 'some'"),
+        ({"overlap": "all"}, "overlap has to be skip, queue or cancel"),
         ({"name": "a b"}, "cannot be a schedule's name"),
         ({"name": "x" * 65}, "cannot be a schedule's name"),
         ({"tenant": ""}, "tenant"),

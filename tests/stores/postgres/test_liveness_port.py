@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 @pytest.mark.parametrize("address", ["7070", "host:port", "host:70700", "::1:7070", 7070])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(InvalidDefinition, match="liveness_address is HOST:PORT"):
+    with pytest.raises(InvalidDefinition, match="liveness_address has to be HOST:PORT"):
         WorkerSettings(liveness_address=address)
 
 

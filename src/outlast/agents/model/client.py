@@ -57,11 +57,15 @@ class TextPiece(Struct, frozen=True, gc=False):
 
 
 class ReasoningPiece(Struct, frozen=True, gc=False):
+    """A piece of the model's reasoning; `part` is as in TextPiece."""
+
     part: int
     text: str
 
 
 class ToolCallPiece(Struct, frozen=True, gc=False):
+    """A call of a tool has begun in the answer; its arguments come with the FinishedAnswer."""
+
     part: int
     tool: str
 
@@ -73,8 +77,8 @@ class KeepAlive(Struct, frozen=True, gc=False):
 class FinishedAnswer(Struct, frozen=True, gc=False):
     """The whole answer. Its parts are those announced by the pieces, in the same order.
 
-    ToolCall parts come with an empty `call_id`: naming calls is the engine's. A client that knows
-    what the call has cost says so as its `price`.
+    ToolCall parts have an empty `call_id`: the engine names calls. A client that knows what the
+    call has cost gives it as `price`.
     """
 
     parts: tuple[Part, ...]
@@ -90,9 +94,9 @@ ModelPiece = TextPiece | ReasoningPiece | ToolCallPiece | KeepAlive | FinishedAn
 class ModelFailure(Struct, frozen=True, gc=False):
     """The meaning of an error.
 
-    `transient` may pass by itself; `blocked` passes when somebody has mended what is outside of
-    the conversation (a rejected key, an unknown model, an unpaid bill); `recoverable` may be mended
-    by a follow-up (a refused input, a filter); `structural` by nothing.
+    `transient` may pass by itself; `blocked` passes when somebody mends the cause (a rejected key,
+    an unknown model, an unpaid bill); `recoverable` may be mended by another message (a refused
+    input, a filter); `structural` cannot be mended.
     """
 
     kind: Literal["transient", "blocked", "recoverable", "structural"]
@@ -117,13 +121,13 @@ class ModelClient(Protocol):
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
-        """Give the answer piece by piece, ending with Finished, or raise AnswerCutOff."""
+        """Yield the answer piece by piece, ending with FinishedAnswer, or raise AnswerCutOff."""
         ...
 
     def classify(self, error: Exception) -> ModelFailure:
-        """Say what an error that `request` or `stream` raised means."""
+        """Return what an error that `request` or `stream` raised means."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections; the worker that used the model has stopped."""
+        """Close connections; the worker that used the model has stopped."""
         ...

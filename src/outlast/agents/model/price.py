@@ -39,10 +39,10 @@ GATEWAY = "pydantic-ai-gateway"
 
 
 class ModelPrice(Struct, frozen=True, kw_only=True):
-    """What a million tokens of a model cost, in US dollars.
+    """The price of a million tokens of a model, in US dollars.
 
-    `input` is the price of those that come from no cache; where `cache_read` and `cache_write` are
-    not given, those cost the same.
+    `input` is the price of tokens that come from no cache; without `cache_read` and `cache_write`,
+    cached tokens cost the same.
     """
 
     input: Amount
@@ -54,11 +54,12 @@ class ModelPrice(Struct, frozen=True, kw_only=True):
 class Prices(Struct, frozen=True, kw_only=True):
     """The prices of an agent's models.
 
-    `known` has prices by the name of a model, as the agent names it or as the provider does in its
-    answers; they go before those of `genai-prices`, and `version` is what is recorded with them.
-    `unknown` says what happens to a call whose price neither knows: it is made, and recorded as one
-    without a price ("record"); or it is not made ("refuse"), and the session waits for the provider
-    or goes on with another model.
+    Attributes:
+        known: Prices by the model's name, as the agent or the provider gives it. They take
+            precedence over `genai-prices`.
+        version: Recorded with these prices.
+        unknown: A call of unknown price is made and recorded without one ("record"), or not made
+            ("refuse"): then the session goes on with another model or waits.
     """
 
     known: Mapping[str, ModelPrice] = {}

@@ -38,13 +38,13 @@ SectionFunction = Callable[[PromptContext[Any]], SectionText]
 class Section(Struct, frozen=True):
     """A piece of a prompt. Its `key` is unique among its siblings.
 
-    The `body` is a text with `$params`, or a function of the session that returns one; where it
-    returns nothing, the section is left out with all that belongs to it. `children` follow it.
-    With `visibility="summary"` only the `summary` is shown until the model opens the section; a
-    function may say which of the two. The `tools` are offered while the section is shown in full.
-    A function is called before every model call, unless it `depends_on` slices: then only when one
-    of these has changed. A section at the `tail` stands behind the conversation, so that another
-    text of it leaves alone what the provider has cached of all before.
+    The `body` is a text with `$params`, or a function of the session that returns one; if it
+    returns nothing, the section is left out with its children and tools. With
+    `visibility="summary"` only the `summary` is shown until the model opens the section; a function
+    may decide. The `tools` are offered while the section is shown in full. A function is called
+    before every model call, unless it `depends_on` slices: then only when one of these has changed.
+    A section at the `tail` stands behind the conversation, so a change of its text leaves the
+    provider's cache valid.
     """
 
     key: str

@@ -46,10 +46,9 @@ class PlacedSection(Struct, frozen=True):
 class PromptTemplate:
     """Instructions made of sections, rendered from the session's state before every model call.
 
-    `params` are the values of `$names` in texts, or a function of the session that returns them.
-    Nothing tells a template that a session has crashed and goes on: what was done is in its state,
-    so a fresh start and a resumption are one path. `count_tokens` is for those who want to see
-    exact numbers; without it they are estimates.
+    `params` are the values of `$names` in texts, or a function of the session that returns them. A
+    template does not know of crashes: the session's state says what was done, so a fresh start and
+    a resumption are one path. `count_tokens` counts exactly; without it tokens are estimated.
     """
 
     def __init__(
@@ -62,7 +61,9 @@ class PromptTemplate:
         self.params = {} if params is None else params
         self.count_tokens = count_tokens
         if not callable(self.params) and not isinstance(self.params, Mapping):
-            raise InvalidDefinition("the params of a prompt are values by name, or a function")
+            raise InvalidDefinition(
+                "the params of a prompt have to be values by name, or a function"
+            )
         self.sections = placed(checked_sections("a prompt", sections), "", 0, ())
         for each in self.walk():
             self._check_params(each)
@@ -187,7 +188,7 @@ def check_section(section: Any, path: str, ancestors: tuple[Section, ...]) -> No
 
 def tools_of(section: Section, path: str) -> tuple[Tool, ...]:
     if not isinstance(section.tools, list | tuple):
-        raise InvalidDefinition(f"the tools of the section {path} are given in a list")
+        raise InvalidDefinition(f"the tools of the section {path} have to be given in a list")
     return tuple(each if isinstance(each, Tool) else Tool(each) for each in section.tools)
 
 

@@ -97,7 +97,7 @@ class ConcurrentWaits:
         self._check_branches("first", branches, named)
         joined = Join(self._waiting, "first", branches, named)
         if not joined.branches:
-            raise InvalidInput("ctx.first needs a branch: of none, none can be first")
+            raise InvalidInput("ctx.first needs at least one branch")
         winner = await joined.race()
         return FirstResult(winner.name, winner.value)
 

@@ -115,7 +115,7 @@ class SessionContext:
             raise InvalidInput("a continuation token can be set by tools only")
         token = check_token(token, reserved=(KEYED, OF_QUEUE))  # to a channel's thread it may move
         if isinstance(revoke, str):
-            raise InvalidInput("revoke names tokens: give a list of them")
+            raise InvalidInput("revoke has to be a list of tokens")
         revoked = tuple(check_id("continuation_token", each) for each in revoke)
         with self._waiting.busy():
             # Only so that the tool is told early: another session may take the token before this
@@ -455,7 +455,7 @@ class Context(ConcurrentWaits, Generic[Deps]):
 def choices_of(options: Sequence[str | Option]) -> tuple[Option, ...]:
     """Return the answers that a question offers, if each can be chosen and shown."""
     if isinstance(options, str):
-        raise InvalidInput("options are several answers: give a list of them")
+        raise InvalidInput("options have to be a list of answers, not one text")
     return tuple(
         Option(check_text("an option", each.id), check_text("an option's label", each.label))
         if isinstance(each, Option)

@@ -104,7 +104,7 @@ def step_rules(
         default = "rerun"
     remedy = default if on_interrupt is None else on_interrupt
     if remedy is not None and not callable(remedy):
-        one_of(Remedy, "on_interrupt of a step, where it is no function,", remedy)
+        one_of(Remedy, "on_interrupt of a step, if it is not a function,", remedy)
     return StepRules(
         remedy,
         count_of("max_attempts of a step", max_attempts),

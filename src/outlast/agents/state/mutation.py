@@ -59,7 +59,7 @@ class StateBuffer:
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise InvalidInput("the session's state is changed by tools, not by instructions")
+            raise InvalidInput("instructions cannot change the session's state: do it in a tool")
 
     def dispatch(self, kept_as: SliceType[Any], event: object) -> None:
         """Let an event change one slice."""
@@ -102,11 +102,11 @@ class SliceMutation(Generic[T]):
         self._buffer = buffer
 
     def seed(self, *values: T) -> None:
-        """Keep these values, and no others."""
+        """Replace all values by these."""
         self._buffer.add(seeded(self._type, values, self._buffer.whose))
 
     def append(self, value: T) -> None:
-        """Keep a value after the others."""
+        """Add a value after the others."""
         if not self._type.appends:
             raise InvalidInput(
                 f"{self._type.name} has a reducer of its own, which `append` would pass by: use"
@@ -115,17 +115,17 @@ class SliceMutation(Generic[T]):
         self._buffer.add(appended(self._type, value, self._buffer.whose))
 
     def clear(self, where: Callable[[T], bool] | None = None) -> None:
-        """Keep no value, or none for which the predicate is true."""
+        """Remove all values, or those for which the predicate is true."""
         if where is None:
             return self.seed()
         predicate = where
         return self._reduce(lambda values: [each for each in values if not predicate(each)])
 
     def update(self, function: Callable[[T | None], T]) -> T:
-        """Replace the latest value by what a function makes of it, and return that.
+        """Replace the latest value by what a function returns for it, and return that.
 
-        The function is applied once more, to the newest value, when the outcome is recorded:
-        of two calls that update at the same time none is lost.
+        The function is applied once more, to the newest value, when the outcome is recorded: if two
+        calls update at the same time, no change is lost.
         """
         self._reduce(lambda values: [*values[:-1], function(values[-1] if values else None)])
         return load(values_of(self._buffer.slices, self._type.name)[-1], self._type)
@@ -135,7 +135,7 @@ class SliceMutation(Generic[T]):
         self._buffer.dispatch(self._type, event)
 
     def register(self, event: type[E], function: Reducer[T, E]) -> None:
-        """Have a reducer for an event, in this call only; `reducer` is for every call."""
+        """Add a reducer for an event, in this call only; `reducer` is for every call."""
         check_reducer(self._type.of, event, function)
         self._buffer.reducers[self._type.name, event] = function
 
@@ -158,11 +158,11 @@ class SessionMutation:
             )
 
     def reset(self) -> None:
-        """Keep nothing, but for logs. The call fails if another lane has an open turn by then."""
+        """Remove all values except logs. The call fails if another lane then has an open turn."""
         self._buffer.update(lambda slices: [rolled_back(slices, EMPTY, reset=True)])
 
     def rollback(self, snapshot: Snapshot) -> None:
-        """Have all slices as they were in a snapshot, but for logs.
+        """Give all slices the values that a snapshot has, except logs.
 
         The call fails if another lane has an open turn by then.
         """

@@ -131,7 +131,7 @@ def check_reducer(of: type, event: type, function: object) -> None:
 def type_of(of: type[T]) -> SliceType[T]:
     """Return how the values of a class are kept, whether it says so itself or not."""
     if not isinstance(of, type):
-        raise InvalidInput(f"what is kept is asked for by its type, not by {of!r}")
+        raise InvalidInput(f"ask for a slice by its type, not by {of!r}")
     if found := _types.get(of):
         return found
     return _types.setdefault(of, SliceType(of, of.__name__, reducers={}))

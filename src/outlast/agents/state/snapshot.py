@@ -72,7 +72,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
             text = text.decode() if isinstance(text, bytes) else text
             found = msgspec.json.decode(text, type=SnapshotDocument)
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"this is no snapshot of a session: {error}") from error
+            raise InvalidInput(f"this is not a snapshot of a session: {error}") from error
         if is_deep(text):
             raise InvalidInput(f"a snapshot's values are nested at most {MAX_DEPTH} deep")
         if found.format != FORMAT:

@@ -201,9 +201,7 @@ def check_exists(url: str) -> None:
     """Refuse a place where nothing of Outlast's can be found; nothing there is touched."""
     parts = urlsplit(url)
     if parts.scheme == "memory":
-        raise StoreUnavailable(
-            f"what a process keeps in memory is there for itself alone; {NAME_YOURS}"
-        )
+        raise StoreUnavailable(f"a memory:// store exists only in its own process; {NAME_YOURS}")
     if parts.scheme == "sqlite" and parts.path:
         check_file(Path(unquote(parts.path.removeprefix("/"))))
 

@@ -34,9 +34,9 @@ class InboundRequest(Struct, frozen=True, kw_only=True):
         try:
             value = read_json(self.body)
         except JsonRefused as why:
-            raise InvalidMessage(f"the body is no JSON object: {why}") from None
+            raise InvalidMessage(f"the body is not a JSON object: {why}") from None
         if not isinstance(value, dict):
-            raise InvalidMessage("the body is no JSON object")
+            raise InvalidMessage("the body is not a JSON object")
         return value
 
     def form(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.message is None) == (self.reply is None):
-            raise InvalidMessage("an inbound request is either a message or a reply")
+            raise InvalidMessage("an Inbound needs either a message or a reply")
 
 
 class ReceivedRequest(Struct, frozen=True):

@@ -47,10 +47,10 @@ class ChannelReceiver:
         return channel
 
     async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
-        """Bring what was posted to a channel to its session, and say what became of it.
+        """Bring a post to its session, and return the receipt or the channel's own answer.
 
-        The server does this at `/v1/channels/{name}`. A post that the channel cannot verify
-        raises InvalidSignature and changes nothing; the same post again returns the first receipt.
+        The server does this at `/v1/channels/{name}`. A post that the channel cannot verify raises
+        InvalidSignature and changes nothing; the same post again returns the first receipt.
         """
         channel = self.check(name)
         lower = {name.lower(): value for name, value in headers.items()}

@@ -75,9 +75,11 @@ class SignedWebhookChannel(Channel):
         try:
             written = msgspec.convert(request.json(), SignedBody)
         except msgspec.MsgspecError as error:
-            raise InvalidMessage(f"the body does not fit: {error}") from None
+            raise InvalidMessage(f"the body has the wrong fields: {error}") from None
         if written.session_id:
-            raise InvalidMessage("this channel has sent this itself: it is no message")
+            raise InvalidMessage(
+                "this channel has sent this post itself: do not send it back as a message"
+            )
         return Inbound(
             id=request.header(ID),
             thread=written.thread,
@@ -97,7 +99,7 @@ class SignedWebhookChannel(Channel):
 def message_in(written: SignedBody) -> Said | None:
     """Return the message in a body, if it has one; of its parts only what users may send."""
     if written.text is not None and written.parts is not None:
-        raise InvalidMessage("a message has either `text` or `parts`")
+        raise InvalidMessage("a message needs either `text` or `parts`")
     if written.parts is None:
         return written.text
     return tuple(part_of(part) for part in written.parts)
@@ -107,7 +109,7 @@ def part_of(part: Text | Image | File) -> Text | Image | File:
     if isinstance(part, Text):
         return Text(part.text)  # the other fields of a text are for providers
     if bool(part.data) == bool(part.url):
-        raise InvalidMessage("an image or a file has either `data` or `url`")
+        raise InvalidMessage("an image or a file needs either `data` or `url`")
     return part
 
 

@@ -137,4 +137,4 @@ def problems_of(what: str, url: str, it: Connection, *, is_private: bool) -> Ite
         yield f"{what}: {error.message}"
         return
     if urlsplit(url).scheme != "https" and not it.allow_private:
-        yield f"{what} begins with https://; `allow_private=True` allows others"
+        yield f"{what} has to begin with https://; `allow_private=True` allows others"

@@ -53,10 +53,10 @@ class ConnectionControl:
         principal: str = "",
         revoke: bool = True,
     ) -> bool:
-        """Forget the token of a principal, or of the app, and say whether there was one.
+        """Delete the token of a principal, or of the app; return whether there was one.
 
-        Where the connection has a `revoke_url`, the provider is told first; if that fails, nothing
-        is forgotten, unless `revoke=False`.
+        If the connection has a `revoke_url`, the token is revoked there first; if that fails,
+        nothing is deleted, unless `revoke=False`.
         """
         connections = self._connections()
         if connections is None:

@@ -74,7 +74,7 @@ def read_grant(status: int, body: bytes, before: Grant, now: int) -> Grant:
         raise refusal(answer.error)
     token = answer.access_token or ""
     if (answer.token_type or "bearer").lower() != "bearer" or not _PRINTABLE.fullmatch(token):
-        raise Unreachable("the provider gave no token that can be used")
+        raise Unreachable("the provider's answer has no usable token")
     life = int(max(0, min(answer.expires_in or 0, LONGEST)) * 1000)
     return replace(
         before,
@@ -92,7 +92,7 @@ def read_answer(status: int, body: bytes) -> TokenResponse:
     try:
         return msgspec.json.decode(body, type=TokenResponse, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Unreachable(f"the provider's answer, of status {status}, makes no sense") from None
+        raise Unreachable(f"the provider's answer, of status {status}, cannot be read") from None
 
 
 def scopes_of(scope: str | list[str] | None) -> list[str]:

@@ -60,7 +60,7 @@ async def holding(store: Store, clock: Clock, name: str, seconds: float) -> Asyn
     hold = Document(kind=HOLD, tenant="", name=name, version=1, data=holder)
     while not await store.document.put(hold, expected=None, lifetime=lifetime):
         if clock.monotonic() > give_up_at:
-            raise Unreachable("another worker holds this and does not come to an end")
+            raise Unreachable("another worker is at this and does not finish: try again later")
         await asyncio.sleep(clock.jitter(PAUSE))
     try:
         yield

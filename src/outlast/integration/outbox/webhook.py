@@ -110,7 +110,8 @@ class WebhookConsumer:
     def _to_url(self, start: StartingSession, url: str) -> NewOutboxCursor:
         if not self._posts_anywhere:
             raise InvalidInput(
-                "this app posts to no webhook: Outlast(webhooks=WebhookSettings(secret=…)) lets it"
+                "this app has no webhook settings: give it"
+                " Outlast(webhooks=WebhookSettings(secret=…))"
             )
         if not (self._secrets or start.secret):
             raise InvalidInput(

@@ -98,11 +98,11 @@ class ScheduleControl:
         return self._handle(receipt.session_id, receipt)
 
     async def pause(self, schedule: str) -> None:
-        """Let a schedule fire no more until it is resumed, whichever worker keeps it."""
+        """Stop a schedule until it is resumed, in all workers."""
         await self._schedules.pause(schedule)
 
     async def resume(self, schedule: str) -> None:
-        """Let a schedule go on with its next instant; what passed meanwhile is not made up for."""
+        """Go on with a schedule's next instant; instants that passed meanwhile do not fire."""
         await self._schedules.resume(schedule)
 
 

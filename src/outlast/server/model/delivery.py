@@ -175,11 +175,11 @@ class DeliveryIn(In):
         if len(self.model_fields_set & {"message", "answers"}) != 1:
             raise ValueError("give exactly one of `message` and `answers`")
         if self.answers and self.deadline is not None:
-            raise ValueError("a `deadline` is a message's: answers have none")
+            raise ValueError("answers have no `deadline`: leave it out")
         if self.answers and self.retry_failed:
-            raise ValueError("`retry_failed` is for a message: answers have no turn")
+            raise ValueError("`retry_failed` is for messages: leave it out of answers")
         if self.answers and self.lane != MAIN:
-            raise ValueError("a `lane` is a message's: answers find theirs by their request")
+            raise ValueError("answers need no `lane`: leave it out, the request names it")
         return self
 
 

@@ -165,7 +165,8 @@ class PostgresWork:
         params = {"worker": worker, "class": self._access.address.number}
         if await self._access.ask("find_living_worker", params):
             raise StoreUnavailable(
-                f"a worker of this name is alive ({worker}); choose another name", worker=worker
+                f"a living worker has this name already ({worker}); choose another name",
+                worker=worker,
             )
 
     def _enlist(
