@@ -10,9 +10,10 @@ from free_port import free_port
 from http_scene import FAST, on_a_socket, teller
 from remote_scene import boss, output_of, peer_app, the, told, two_apps, until
 
-from outlast import Agent, Outlast, Session
+from outlast import Agent, Budget, Outlast, Session
 from outlast.agents.model.client import ModelRequest
 from outlast.agents.subagent import MAX_DEPTH
+from outlast.core.amount import BudgetKey
 from outlast.errors import OutlastError
 from outlast.integration.remote.agent import RemoteAgent
 from outlast.log.verify import verify
@@ -36,6 +37,20 @@ async def test_a_remote_agent_is_asked_and_its_answer_is_the_calls_result() -> N
         assert (called.data["agent"], called.data["message"]) == ("teller", "hello")
         assert started.data["child"] == completed.data["child"] == child.session_id
         assert started.data["url"] == called.data["url"]
+        assert not await verify(pair.near.store, session.id)
+
+
+async def test_what_a_remote_agent_used_counts_in_budgets_when_it_has_ended() -> None:
+    async with two_apps("hello") as pair:
+        session = await pair.near.start("boss", "go", budget=Budget(model_calls=2))
+        [request] = (await session.wait()).requests
+        key = BudgetKey("session", session.id)
+        [state] = await pair.near.store.budget.find_budgets("default", [key])
+        used = (await session.usage()).total
+        assert (state.spent.model_calls, state.spent.tokens) == (used.model_calls, used.tokens)
+        assert used.model_calls == 2  # one here, and one there
+        await session.answer(request.request_id, "extend")
+        assert await output_of(session) == "done"
         assert not await verify(pair.near.store, session.id)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from outlast.core import record as r
+from outlast.core.budget import spent_of
 from outlast.core.lane import Lane, OpenRequest, RemoteChild, Turn
 from outlast.core.name import request_name
 from outlast.core.policy import SECOND
@@ -52,6 +53,8 @@ def contacted(lane: Lane, contact: ChildContact, now: int) -> Iterator[r.AnyReco
         if view.end:
             yield from changes
             yield from child_ended(lane, child, view.end, over)
+            if contact.budgets is not None and (spent := spent_of(view.end.usage)):
+                yield r.BudgetCharged(call_id="", budgets=contact.budgets, spent=spent)
             return
         changes += opened(lane, child, remote, contact, view, shown)
     yield from changes

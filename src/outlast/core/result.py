@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.amount import NOTHING as NO_AMOUNTS
-from outlast.core.amount import Amounts
+from outlast.core.amount import Amounts, BudgetKey
 from outlast.core.message import Content, Part
 from outlast.core.record import (
     NO_USAGE,
@@ -246,6 +246,7 @@ class ChildContact(Struct, frozen=True, gc=False, kw_only=True):
     say for each request here whose answer was sent why it was refused; empty if it was not. Without
     a `view` the server could not be reached. `rounds` says how much of its news was known then,
     `poll` when to look again, in milliseconds, if this is the first look that shows nothing new.
+    `budgets` are those besides the turn's in which the child's usage counts; None: there are none.
     """
 
     request_id: str
@@ -256,6 +257,7 @@ class ChildContact(Struct, frozen=True, gc=False, kw_only=True):
     view: RemoteView | None = None
     rounds: int = 0
     poll: int = 2000
+    budgets: tuple[BudgetKey, ...] | None = None
 
 
 class NewWait(Struct, frozen=True, gc=False):

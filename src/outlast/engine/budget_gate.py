@@ -37,7 +37,7 @@ from outlast.core.budget import (
 )
 from outlast.core.budget_admission import admit_call, admit_summary, admit_tools
 from outlast.core.decide import rest_for
-from outlast.core.result import ToolWaits
+from outlast.core.result import ChildContact, ToolWaits
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
@@ -167,6 +167,16 @@ class BudgetGate:
         return in_order(found)
 
     # Children
+
+    async def counting(self, contact: ChildContact) -> ChildContact:
+        """Say in which budgets the usage of a remote child counts, which has ended.
+
+        Its server knows nothing of them, so nothing was reserved.
+        """
+        if not (states := await self._states()):
+            return contact
+        keys = tuple(state.key for state in states if state.key.scope != "turn")
+        return replace(contact, budgets=keys)
 
     async def share(self, waits: ToolWaits) -> tuple[BudgetTerms, BudgetHold] | None:
         """Return what each child may use that a call is about to start, and what is held for it.

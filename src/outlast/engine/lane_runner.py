@@ -441,6 +441,8 @@ class LaneRunner:
                 action = self._compacting
             # Apart: `update` is called with the newest value, and a token may be another session's
             # by now.
+            if isinstance(result, ChildContact) and result.view and result.view.end:
+                result = await self._counted(result)
             if isinstance(result, Returned) and is_contended(result):
                 if not (other := await self._attempt(action, result, now)):
                     continue
@@ -687,10 +689,17 @@ class LaneRunner:
             return None
         return cut_off(lane, model.call_id, model.heard, self._price)
 
+    @property
+    def _may_have_budgets(self) -> bool:
+        return bool(
+            self._has_budget or self._directory.newest or self.lane.folds.state.budget is not None
+        )
+
     async def _share(self, waits: ToolWaits) -> tuple[BudgetTerms, BudgetHold] | None:
-        if not (self._has_budget or self._directory.newest or self.lane.folds.state.budget):
-            return None
-        return await self._budgets.share(waits)
+        return await self._budgets.share(waits) if self._may_have_budgets else None
+
+    async def _counted(self, contact: ChildContact) -> ChildContact:
+        return await self._budgets.counting(contact) if self._may_have_budgets else contact
 
     # Calls
 
