@@ -114,6 +114,7 @@ def refused(address: str, *, never: bool = False) -> AddressRefused:
 
 def kind_of(ip: IPv4Address | IPv6Address) -> str:
     """Return whether an address is `public`, `private`, or `never` to be called."""
+    # Before `allow_private`, which is for one's own network and not for its secrets.
     if any(ip in network for network in METADATA):
         return "never"
     return kind_of_v4(ip) if isinstance(ip, IPv4Address) else kind_of_v6(ip)

@@ -96,6 +96,7 @@ class GuardedClient:
         self._allow_private = allow_private
         self._timeout = timeout
         self._resolve = resolve
+        # Made once: it reads the system's certificates.
         self._tls = tls or httpx.create_ssl_context(trust_env=False)
 
     @asynccontextmanager
@@ -132,6 +133,8 @@ class GuardedClient:
             raise Unreachable("the host's name was not resolved in time", host=host) from None
         if not found:
             raise Unreachable("the host's name could not be resolved", host=host)
+        # All of them are checked, also those that are not tried: a name that leads to a private
+        # address too is an attempt.
         for address in found:
             check_address(address, allow_private=self._allow_private)
         return found[:MOST_ADDRESSES]
@@ -208,6 +211,7 @@ async def read_whole(response: httpx.Response, most: int) -> bytes:
     text = bytearray()
     async for chunk in response.aiter_raw():
         text += chunk
+        # While it comes in: what it says of its own length is not believed.
         if len(text) > most:
             raise Unreachable(f"the answer is larger than {most:,} bytes")
     return bytes(text)

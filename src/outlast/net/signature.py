@@ -57,6 +57,7 @@ def check_signature(
     """Raise InvalidSignature unless a body was signed within so many seconds of `now`."""
     given = {name.lower(): value for name, value in headers.items()}
     message_id, timestamp = header(given, ID), header(given, TIMESTAMP)
+    # The timestamp is a part of what is signed: an old post cannot be given a new one.
     check_age(timestamp, tolerance, now)
     offered = header(given, SIGNATURE).encode(errors="replace").split()
     wanted = [

@@ -65,6 +65,7 @@ class JsonRoute(APIRoute):
             backend = request.app.state.backend
             if scopes:
                 backend.principal(request, *scopes)
+            # Read in here, after the scope and within the limits, and not by FastAPI.
             if takes_body and await request.body():
                 check_type(request)
             if not self.is_timed:

@@ -64,6 +64,7 @@ class ConnectionLimiter:
             if oldest is None:
                 connection.transport.abort()
                 return
+            # The one that has been idle for longest: those who do something are left alone.
             self.remove(oldest)
             oldest.transport.abort()
         self._open.add(connection)
@@ -92,6 +93,7 @@ class ConnectionLimiter:
             self.remove(connection)
             connection.transport.abort()
         for connection, since in list(self._idle.items()):
+            # They are in the order of their age.
             if now - since < self._header_timeout:
                 break
             if connection not in self._unsent:

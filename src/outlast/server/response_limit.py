@@ -66,6 +66,7 @@ class UnsentBytes:
     def _make_room(self, answers: list[HeldAnswer]) -> None:
         """End the answers that stand still longest; the newest stays, whatever its size."""
         while len(answers) > 1 and sum(each.size for each in answers) > self._most:
+            # Not the largest: one that is read quickly goes on, whatever its size.
             stalled = min(answers[:-1], key=lambda each: each.taken_at)
             answers.remove(stalled)
             stalled.end()

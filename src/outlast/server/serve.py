@@ -94,6 +94,7 @@ async def listen(
 ) -> None:
     """Serve an app that is open, until `stop` is set and what was under way has ended."""
     if not is_loopback(settings.host):
+        # Whoever reaches this machine from another one is not its owner.
         settings = replace(settings, require_key=settings.authenticate is None)
     most = cap(settings)
     api = create(app, replace(settings, max_streams_per_key=streams_of(settings, most)))
@@ -127,6 +128,7 @@ def streams_of(settings: ServerSettings, most: int) -> int:
 
 def end(server: uvicorn.Server, close_streams: Callable[[], None]) -> None:
     """Streams would go on for ever: end them, then wait for the rest."""
+    # Before the server is told: it waits for all that is under way.
     close_streams()
     server.should_exit = True
 

@@ -105,6 +105,7 @@ SECRETS = (
 def classify_error(client: ModelClient, error: Exception) -> ModelFailure:
     """Have a client say what an error means. If it cannot, that is told too: it is others' code."""
     try:
+        # What others' code returns goes into the log: it has to be readable there.
         return codec.proven(client.classify(error), _failures)
     except Exception as wrong:  # noqa: BLE001 - a client's own
         found = classify(error)
@@ -181,6 +182,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     What a provider says may hold half a character, which no log can keep.
     """
     text = storable(text)
+    # The known ones first: a pattern might leave a part of one standing.
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     for pattern in SECRETS:

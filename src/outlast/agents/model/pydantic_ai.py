@@ -51,6 +51,8 @@ SCRIPTED = {"function", "test"}
 def clients_of(agent: Agent[Any, Any]) -> tuple[ModelClient, ...]:
     """Return the agent's models; a provider's is loaded when it is prepared, or first called."""
     return tuple(
+        # By a method that pydantic-ai's models do not have: to import them here would take a
+        # second.
         cast(ModelClient, model) if hasattr(model, "classify") else ProviderModel(model)
         for model in agent.models
     )
@@ -169,8 +171,10 @@ class ProviderModel:
         ) as stream:
             try:
                 async for event in stream:
+                    # Some events say nothing that is shown, but that the model is at work.
                     for piece in tuple(announcer.announce(event)) or (STILL_SPEAKING,):
                         yield piece
+            # It is a ModelConnectionError as well, and means something else.
             except library().ModelTimeoutError:
                 raise
             except library().ModelConnectionError as error:
@@ -203,6 +207,8 @@ class ProviderModel:
         loop = asyncio.get_running_loop()
         if self._built is None or self._loop is not loop:
             model = await asyncio.to_thread(self._build, loop)
+            # Entered on the loop, not in the thread that has built it: its connections belong to
+            # this loop.
             if self._entered is not loop:
                 self._entered = loop
                 await model.__aenter__()
@@ -210,6 +216,7 @@ class ProviderModel:
         return self._built
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Model:
+        # Two lanes may ask for it at once, each in a thread.
         with self._building:
             if self._built is None or self._loop is not loop:
                 self._built, self._loop, self._entered = build(self._given), loop, None
@@ -314,6 +321,8 @@ def writers(message: Message) -> list[str]:
 
 
 def settings(given: Mapping[str, Any]) -> ModelSettings:
+    # Providers' clients retry by themselves: our own tries would be multiplied, and none of theirs
+    # is in the log.
     return cast("ModelSettings", {**given, "max_retries": 0})
 
 
@@ -348,6 +357,7 @@ def finished(response: ModelResponse, model: Model) -> FinishedAnswer:
     if response.finish_reason == "content_filter" and not (reason and response.parts):
         refusal = (response.provider_details or {}).get("refusal") or "no reason was given"
         raise AnswerFiltered(f"the provider's filter kept the answer back: {refusal}")
+    # A stand-in has no wire that breaks, and gives no reason either.
     is_scripted = all(each.system in SCRIPTED for each in models_of(model))
     if response.state != "complete" or not (reason or is_scripted):
         raise AnswerCutOff("the answer ended before the provider said that it was over")

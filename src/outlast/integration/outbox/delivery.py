@@ -72,6 +72,8 @@ class OutboxDelivery:
                     self.again_at = self._store.clock.earliest()
                     return
                 failure = await self._try(event, stack)
+                # The events of one cursor are told in their order: what is not taken holds up those
+                # behind it.
                 if failure and not self._gives_up(event, failure):
                     self._retry(event, failure)
                     return
@@ -85,6 +87,7 @@ class OutboxDelivery:
         while True:
             events, before = await reader.next_page(), self.position
             for event in events:
+                # A page's other events are passed over with the cursor, at no cost but the reading.
                 if event.type in self.cursor.events:
                     yield event
             self.position = reader.cursor
@@ -99,11 +102,14 @@ class OutboxDelivery:
             )
         limit = asyncio.timeout(self._timeout)
         try:
+            # Opened with the first event, since most cursors that are due have one or none.
             if self._deliver is None:
                 self._deliver = await stack.enter_async_context(self._receiver.open())
             async with limit:
                 await self._deliver(event)
         except Unreachable as error:
+            # By this machine's clock: a date in the header is of the receiver's, and there is no
+            # other to compare.
             pause = retry_after(str(error.details.get("retry_after", "")), self._clock.now())
             return DeliveryFailure(error.message, pause, bool(error.details.get("gone")))
         except (AddressRefused, InvalidUrl) as error:
@@ -118,6 +124,7 @@ class OutboxDelivery:
 
     def _gives_up(self, event: Event, failure: DeliveryFailure) -> bool:
         """Note an event as dead if its time is over, or its receiver is gone."""
+        # By the event's own date, so that an outage of the dispatchers does not lengthen its life.
         if not failure.gone and self._store.clock.earliest() < self._dies_at(event):
             return False
         self.dead.append(
@@ -152,6 +159,7 @@ class OutboxDelivery:
         self.tries += 1
         self.error = failure.error
         doubled = FIRST_PAUSE * 2 ** min(self.tries - 1, MAX_DOUBLINGS)
+        # Spread: thousands of cursors may have failed at the same receiver in the same second.
         pause = max(self._clock.jitter(min(doubled, LONGEST_PAUSE)), failure.pause)
         return self._store.clock.latest() + int(min(pause, LONGEST_PAUSE) * 1000)
 

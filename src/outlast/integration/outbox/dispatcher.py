@@ -68,6 +68,7 @@ class OutboxDispatcher:
             async with asyncio.timeout(LAST_ROUND):
                 while await self.deliver_due():
                     pass
+        # Due at once for another worker: the holds on them would first have to run out.
         await self._put_off(self._limits.take_all(), 0.0)
         for delivery in self._deliveries:
             delivery.cancel()
@@ -113,6 +114,8 @@ class OutboxDispatcher:
 
     async def _take(self) -> int:
         self._taken_at = self._clock.monotonic()
+        # No more than can begin: a cursor that is held here and waits is kept from a worker that
+        # has room.
         taken = await self._store.outbox.take(self._free, self._hold)
         known = [cursor for cursor in taken if self._routes.knows(cursor.agent)]
         stalled = [
@@ -137,6 +140,7 @@ class OutboxDispatcher:
     def _end(self, task: asyncio.Task[None], receiver: str) -> None:
         self._deliveries.discard(task)
         self._limits.release(receiver)
+        # There is room for another cursor, and the place at its receiver is free.
         self._loop.hint()
 
     async def _deliver(self, cursor: OutboxCursor) -> None:
@@ -154,6 +158,7 @@ class OutboxDispatcher:
         except Exception as error:
             log.exception("a delivery failed; it is tried again")
             delivery.break_off(error)
+        # Also where it was cancelled: what was told is told once, whatever stopped the rest.
         finally:
             await self._settle(
                 cursor,

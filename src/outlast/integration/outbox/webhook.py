@@ -173,6 +173,7 @@ class WebhookReceiver:
 
             async def deliver(event: Event) -> None:
                 body = await self._body(event)
+                # Signed anew for each try: a receiver refuses a timestamp that is some minutes old.
                 at, event_id = webhooks.clock.now() // 1000, id_of(event, self._cursor)
                 headers = JSON | sign(self._secrets, body, at, event_id)
                 (await connection.post(body, headers)).check()
@@ -194,6 +195,7 @@ class WebhookReceiver:
         }
         if event.type == "turn.completed":
             wraps = self._webhooks.wraps_output(cursor.agent)
+            # So that a receiver need not ask back for what it is mostly there for.
             body["output"] = await output_of(self._webhooks.store, event, wraps_output=wraps)
         return msgspec.json.encode(body)
 

@@ -91,6 +91,7 @@ class Scheduler:
             if taken is None:
                 return fired
             row, fired = taken, fired + isinstance(step, FireSchedule)
+        # There is more to do, after the others had their turn.
         self._look_again_in(0.0)
         return fired
 
@@ -121,9 +122,12 @@ class Scheduler:
         self, schedule: Schedule, row: ScheduleState, step: FireSchedule
     ) -> ScheduleState | None:
         assert row.next_at is not None
+        # First the session, under the instant's own name, and then the row: a crash in between
+        # starts the same again, which is found.
         session_id = await self._start(schedule, row.next_at)
         if session_id is None:
             return None
+        # Only when its successor is there: a crash in between leaves two, and never none.
         if step.ends not in ("", session_id):
             await self._schedules.starter.end(schedule, step.ends)
         moved = replace(row, next_at=step.next_at, session_id=session_id or row.session_id)
