@@ -65,6 +65,8 @@ class BodyRunner:
         ctx._workflow, ctx._undos = self._workflow, {}
         watch = BodyWatch(self._workflow.name, ctx._waiting)
         try:
+            # Decided by the log: a body that failed may come to something else when it is run
+            # again.
             if lane.turn.undo:
                 return await self._undo(ctx, call)
             return await self._end(ctx, call, journal)
@@ -79,6 +81,8 @@ class BodyRunner:
             return stopped(ctx) if must_wait(ctx) else self._returned(ctx, value)
         except Parked:
             return stopped(ctx)
+        # Not an Exception, so that no body swallows it: it ends this run of the body, and begins
+        # another.
         except RestartsRun as anew:
             return Restarted(ctx.call_id, anew.input)
         except asyncio.CancelledError:
@@ -94,6 +98,7 @@ class BodyRunner:
         except NOT_THE_TOOLS:
             raise
         except BaseException as error:  # noqa: BLE001 - the body's own: the run fails with it
+            # A body that raises while it is unwound has stopped at its wait all the same.
             return stopped(ctx) if must_wait(ctx) else self._raised(ctx, error)
 
     async def _call(self, ctx: WorkflowContext[Any], call: OpenCall) -> Any:
@@ -118,6 +123,7 @@ class BodyRunner:
         """Run the body as far as it had come, and then, in reverse, what it had registered."""
         waiting = ctx._waiting
         waiting.is_undoing = True
+        # However it ends this time: it is run only for what it registers on its way.
         with suppress(Parked, RestartsRun, Exception, BaseExceptionGroup):
             try:
                 await self._call(ctx, call)
@@ -136,6 +142,7 @@ class BodyRunner:
             return Mismatched(ctx.call_id, waiting.misfit)
         waiting.begin_undo()
         try:
+            # The last thing that was done is undone first, since it may build on those before it.
             for name in reversed([*call.undos]):
                 await self._undo_one(ctx, name)
         except Parked:
@@ -162,6 +169,7 @@ class BodyRunner:
         )
         call, failed = ctx._waiting.call, failure_of(error)
         why = undo_failed(call, failed)
+        # What was undone is recorded step by step: only the rest is left for somebody to mend.
         left = tuple(call.undos[n] for n in reversed([*call.undos]) if undo_key(n) not in call.memo)
         return Undone(ctx.call_id, why, left)
 

@@ -80,6 +80,7 @@ class BodyReader:
 
     def read(self, function: Any) -> Iterator[UnseenCall]:
         function = inspect.unwrap(function)
+        # Functions may hand the context to one another in a circle.
         if not isinstance(function, FunctionType) or function.__code__ in self._seen:
             return
         self._seen.add(function.__code__)

@@ -59,6 +59,7 @@ class WorkflowExecutor:
     # The body
 
     def digests(self) -> dict[str, str]:
+        # There is no schema that a model or a caller would see.
         return {}
 
     def run_tool(

@@ -54,11 +54,14 @@ class Compaction:
             reads=lambda call: resources_read(agent, call),
             is_readable=agent.context is not None,
         )
+        # First and in any case: it costs nothing that the model needs, and may be enough.
         if policy.max_result is not None:
             planner.cap_results(policy.max_result)
         self._target = target_of(policy, action, planner)
         if not action.is_near:
             return
+        # From what is missed least to what is missed most: results that were read again, old
+        # results, messages.
         if policy.superseded:
             planner.drop_superseded()
         if policy.clear or action.level:
@@ -68,6 +71,8 @@ class Compaction:
             self._cut()
 
     def _cut(self) -> None:
+        # Messages are left out only with a summary, or if the provider refuses the request as it
+        # is.
         if self._policy.summarize and not (self._may_sum_up or self._level):
             self._planner.clear_results(self._target, 0)  # the summary has failed
             return
@@ -93,6 +98,7 @@ class Compaction:
         if not (text := text_of(answer.parts).strip()):
             failed = ModelFailed(EMPTY, "recoverable")
             return lost(SummaryLost(failed, answer.usage, answer.model, answer.price))
+        # Bounded: a model may answer with more than it was to sum up.
         done = self.done(text[: most // 3])
         return replace(done, usage=answer.usage, model=answer.model, price=answer.price)
 
@@ -123,5 +129,6 @@ def resources_read(agent: Agent[Any, Any], call: ToolCall) -> frozenset[str]:
         return frozenset()
     try:
         return frozenset(map(str, tool.reads(tool.arguments.parse(call.args))))
+    # Nothing is known of what it has read, so nothing supersedes it.
     except Exception:  # noqa: BLE001 - the arguments', or the user's own function's
         return frozenset()

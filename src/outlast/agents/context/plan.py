@@ -110,6 +110,7 @@ class CompactionPlanner:
             for part in message.parts
             if isinstance(part, ToolCall)
         }
+        # From the newest back: only what is read later makes an older result superfluous.
         for place, result in reversed([*self._results()]):
             call = calls.get(result.call_id)
             read = self._reads(call) if call and not result.failed else frozenset()
@@ -140,6 +141,7 @@ class CompactionPlanner:
             end = place
             while end < len(plan.messages) and plan.messages[end][1] == offset:
                 end += 1  # an answer and the results that it asked for
+            # A partial answer may still become one with what goes on from it.
             if end > settled:
                 break
             if offset not in keep and offset not in kept_summaries:

@@ -138,6 +138,8 @@ def dispatched(wanted: StateChangeRequested, slices: Slices) -> list[StateRecord
         if wanted.slice in ("", kept_as.name):
             made = reduced_by_event(kept_as, event, slices)
             for record in made:
+                # Each reducer sees what the one before it has made, as one after the other in the
+                # log.
                 slices = change(slices, record)
             records += made
     return records

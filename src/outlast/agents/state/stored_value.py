@@ -37,6 +37,7 @@ class Slice(Generic[T]):
 
 def load(value: SliceValue, kept_as: SliceType[T]) -> T:
     """Return a stored value as one of its class. Raises SliceChanged if it cannot be."""
+    # Only for reading: what is stored is never rewritten.
     text = value.text if value.version == kept_as.version else migrated(value, kept_as)
     try:
         return fitted(text, kept_as.of)  # type: ignore[no-any-return]

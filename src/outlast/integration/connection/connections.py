@@ -128,6 +128,7 @@ class Connections:
         kept = await self._tokens.grant(account)
         if kept.grant is None:
             return False
+        # Before it is forgotten here: without the token there is nothing to revoke it with.
         if revoke and account.connection.revoke_url:
             await self._providers[account.connection.name].revoke(kept.grant)
         # An empty grant, not a deletion: a refresh that is under way must not bring the token back.

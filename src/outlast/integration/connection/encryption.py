@@ -31,6 +31,7 @@ class SecretBox:
             raise InvalidDefinition(
                 "connections need a secret_key: ConnectionSettings([…], secret_key=…)"
             )
+        # By an id of the key, so that no key is tried in vain on another's text.
         self._ciphers = {FORMAT + name(key): AESGCM(key) for key in derived}
         self._random_text = random_text
 
@@ -41,6 +42,8 @@ class SecretBox:
         """Return a text that cannot be read, changed or used for another context without a key."""
         head, cipher = next(iter(self._ciphers.items()))
         nonce = sha256(self._random_text().encode()).digest()[:NONCE]
+        # The context is not stored: whoever reads has to know whose it is, and cannot use it for
+        # another.
         return head + nonce + cipher.encrypt(nonce, plain, head + context)
 
     def decrypt(self, encrypted: bytes, context: bytes) -> bytes | None:

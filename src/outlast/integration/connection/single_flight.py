@@ -31,6 +31,8 @@ class SingleFlight(Generic[T]):
 
     async def join(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the work of that name; begin it unless it is running."""
+        # A caller that is cancelled leaves the others waiting, and a token that is already on its
+        # way.
         return await asyncio.shield(self.start(name, begin))
 
     def start(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:

@@ -48,9 +48,11 @@ class TokenRefresher:
             return None
         try:
             newer = await self._refreshes.join(
+                # By the version: a refresh of an older token is no answer for this one.
                 f"{account.tenant}\n{account.name}\n{kept.version}",
                 partial(self._replace, account, kept),
             )
+        # The provider is away, and the token may be good for some seconds more.
         except Unreachable:
             if grant.lives(self._store.clock.latest(), instead_of):
                 return grant  # it has not expired yet
@@ -63,6 +65,8 @@ class TokenRefresher:
         name = f"refresh/{account.tenant}/{account.name}"
         async with holding(self._store, self._clock, name, hold):
             kept = await self._tokens.grant(account)
+            # Looked at again now that the name is held: another worker may have refreshed it, or
+            # somebody signed out.
             if kept.version != stale.version or kept.grant is None:
                 return kept.grant
             fresh = await self._refreshed(account, kept.grant)
@@ -73,6 +77,8 @@ class TokenRefresher:
             provider = self._providers[account.connection.name]
             return await provider.refresh(grant, self._store.clock.earliest())
         except ProviderRefused as refused:
+            # Any other refusal is a mistake in the app's own settings: the user's grant may be
+            # good.
             if refused.details["reason"] != "invalid_grant":
                 raise
             log.info("a token cannot be refreshed", extra={"connection": account.connection.name})
@@ -82,6 +88,7 @@ class TokenRefresher:
         """Store a grant, unless one that was stored meanwhile is as good."""
         while not await self._tokens.put(account, fresh, expected):
             kept = await self._tokens.grant(account)
+            # Signed out meanwhile: the token must not come back.
             is_good = kept.grant is None or kept.grant.serves(self._store.clock.latest())
             if is_good or not fresh.refresh_token:
                 return kept.grant

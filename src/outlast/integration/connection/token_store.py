@@ -66,6 +66,7 @@ class TokenStore:
     async def put(self, account: Account, grant: Grant, expected: int | None) -> bool:
         """Replace the version `expected` by a grant; return whether that was still the version."""
         version = (expected or 0) + 1
+        # Bound to the version as well: an older row that is put back in its place cannot be read.
         data = self._box.encrypt(_encode(grant), grant_context(account, version))
         kept = Document(
             kind=GRANT, tenant=account.tenant, name=account.name, version=version, data=data

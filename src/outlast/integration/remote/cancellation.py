@@ -83,6 +83,7 @@ class RemoteCanceller:
         if self.is_empty:
             return
         found = [session_id]
+        # The list grows while it is gone through: level by level, without recursion.
         for each in found:
             found += await self._all_of(each)
 
@@ -94,6 +95,7 @@ class RemoteCanceller:
         backwards = [
             e.record async for e in EntriesBefore(self._store.log, session_id, info.end + 1)
         ]
+        # Read from the end, since that is where the log is asked from; folded in its order.
         children = SessionChildren(reversed(backwards))
         for called in children.remote.values():
             if remote := find_remote(self._agents, info.agent, called.agent):
@@ -117,6 +119,7 @@ class RemoteCanceller:
         try:
             await remote.cancel(abandoned)
         except ServerUnavailable as error:
+            # So that the outbox tries it again.
             raise Unreachable(
                 f"what {remote.name} does for this session could not be ended: {error.message}",
                 session=session_id,

@@ -44,6 +44,8 @@ class RemoteContact:
 
     async def make(self) -> ChildContact:
         """Go as far as the server lets it, and return how far that was."""
+        # A contact of its own, so that the address is in the log before the other server can use
+        # it.
         if callback := self._unopened_callback():
             return self._result(callback=callback)
         started: RemoteStarted | None = None
@@ -53,6 +55,7 @@ class RemoteContact:
             session_id = started.session_id if started else self._child.child
             refusals = await self._send_answers(session_id)
             view = await self._look(session_id)
+        # The server is there and says no: that is the child's end, and not an outage.
         except RefusedStart as refused:
             refusals, view = {}, RemoteView(end=ChildEnd(error=refused.failure))
         except OutlastError as error:
@@ -140,6 +143,7 @@ class RemoteContact:
         return r.RequestOpened(
             request_id=request.request_id,
             kind=request.kind,
+            # Whose words these are has to be seen by the one who approves them.
             prompt=f"{self._remote.name}: {request.prompt}",
             options=request.options,
             allow_freeform=request.allow_freeform,

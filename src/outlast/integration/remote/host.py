@@ -80,6 +80,7 @@ class RemoteHost:
 
         Without a token both sides share no secret, and there is no callback.
         """
+        # Derived, and stored nowhere: any worker that has the token comes to the same address.
         return self._derived("callback address", key).hex() if self._key else ""
 
     def callback_url(self, key: str, public_url: str) -> str:
