@@ -187,7 +187,9 @@ class Outlast:
         # Hooks are added later; channels and remote agents are known here or never.
         others = [each for each in (senders, canceller) if not each.is_empty]
         self._outbox = OutboxRoutes({**agents, **self.workflows}, (poster, self._hooks, *others))
-        places = SessionPlaces(store, lambda name: agents[name].queue if name in agents else "")
+        queues = {name: agent.queue for name, agent in agents.items()}
+        queues |= {name: flow.queue for name, flow in self.workflows.items()}
+        places = SessionPlaces(store, lambda name: queues.get(name, ""))
         self._starter = SessionStarter(inbox, clock, self._outbox.cursors, places)
         self._router = SessionRouter(agents, store, clock, inbox, self._starter)
         self._channels = ChannelReceiver(channels, store, clock, self._router)

@@ -353,6 +353,43 @@ async def test_runs_of_workflows_wait_in_a_queue_too() -> None:
         assert [(await run.wait()).output for run in runs] == ["a", "b"]
 
 
+async def test_runs_stand_in_the_queue_of_their_workflow_whoever_starts_them() -> None:
+    now: list[str] = []
+    most = 0
+
+    async def count(name: str) -> str:
+        nonlocal most
+        now.append(name)
+        most = max(most, len(now))
+        await asyncio.sleep(0.005)
+        now.remove(name)
+        return name
+
+    @workflow(queue="reports")
+    async def report(ctx: WorkflowContext, name: str) -> str:
+        return await ctx.step(count, name, readonly=True)
+
+    @workflow
+    async def year(ctx: WorkflowContext) -> list[str]:
+        return list(await ctx.gather(*(ctx.run(report, name) for name in "abc")))
+
+    async with Outlast([report, year], store="memory://", worker=FAST) as app:
+        await app.queues.set("reports", concurrency=1)
+        own = [await app.run(report, name) for name in "de"]
+        elsewhere = await app.run(report, "f", queue=QueueEntry("reports", key="mine"))
+        parent = await app.run(year)
+        assert (await parent.wait()).output == ["a", "b", "c"]
+        assert [(await run.wait()).output for run in (*own, elsewhere)] == ["d", "e", "f"]
+        assert most == 1
+
+
+def test_a_queue_that_cannot_be_is_refused_where_the_workflow_is_made() -> None:
+    with pytest.raises(InvalidName):
+
+        @workflow(queue="a b")
+        async def report(ctx: WorkflowContext) -> None: ...
+
+
 async def test_a_message_to_a_session_in_a_queue_waits_there_again() -> None:
     turns = Turns()
     async with queued(turns, concurrency=1) as app:

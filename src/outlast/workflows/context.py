@@ -209,7 +209,9 @@ class WorkflowContext(Context[Deps]):
         if self._waiting.has_begun(wait):
             raise self._waiting.stop_at(NewWait(wait))
         check_depth(found.name, self._waiting.lane.depth, self._max_depth)
-        child = NewChild(self._journal.new_id("run"), found.name, (), found.outbox, input=text)
+        child = NewChild(
+            self._journal.new_id("run"), found.name, (), found.outbox, queue=found.queue, input=text
+        )
         raise self._waiting.stop_at(NewWait(wait, child=child))
 
     def _kind_of(self, workflow: Workflow[Any, Any] | str) -> WorkflowKind:

@@ -14,6 +14,7 @@ class WorkflowRef:
 
     def __init__(self, workflow: Workflow[Any, Any], outbox: tuple[NewOutboxCursor, ...]) -> None:
         self.name = workflow.name
+        self.queue = workflow.queue
         self.outbox = outbox
         self.input_text = workflow.input_text
         self.output_of = workflow.output_of

@@ -16,6 +16,7 @@ from outlast.agents.subagent import MAX_DEPTH
 from outlast.agents.tool import checked_name
 from outlast.core.instant import Span
 from outlast.core.policy import Policy, ToolPolicy
+from outlast.core.queue import check_queue
 from outlast.core.setting import count_of, seconds_of
 from outlast.errors import InvalidDefinition, InvalidInput
 from outlast.workflows.body_check import warn_of
@@ -40,6 +41,7 @@ class Workflow(Generic[In, Out]):
         description: str | None = None,
         timeout: Span | None = None,
         limit: Limit | None = None,
+        queue: str | None = None,
         max_crashes: int = 10,
         max_depth: int = MAX_DEPTH,
     ) -> None:
@@ -56,6 +58,7 @@ class Workflow(Generic[In, Out]):
         self.returns = ReturnType(self.output_type)
         self._input = self._adapter(self.input_type)
         self.limit = checked_limit(f"the limit of {self.name}", limit)
+        self.queue = check_queue(queue) if queue else ""
         self.max_depth = count_of("max_depth", max_depth, least=0)
         active = EVER
         if timeout is not None:
@@ -170,6 +173,7 @@ def workflow(
     description: str | None = None,
     timeout: Span | None = None,
     limit: Limit | None = None,
+    queue: str | None = None,
     max_crashes: int = 10,
     max_depth: int = MAX_DEPTH,
 ) -> WorkflowDecorator: ...
@@ -180,7 +184,8 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     The body runs again from its first line after each wait and each crash; what it did through its
     context is recorded, and not done again. `timeout` bounds its active time, without waits;
-    `limit` bounds how many of its runs go on at once.
+    `limit` bounds how many of its runs go on at once. They stand in the `queue`, whose settings are
+    in the store, unless a start names another.
     """
     if function is not None:
         return Workflow(function)

@@ -64,6 +64,11 @@ class WorkflowKind(Protocol):
     """A workflow of the app, as another that runs it needs to know it."""
 
     @property
+    def queue(self) -> str:
+        """The queue in which its runs stand; empty: none."""
+        ...
+
+    @property
     def name(self) -> str: ...
 
     @property
