@@ -59,6 +59,16 @@ def test_nothing_about_the_store_is_told(kind: type[OutlastError]) -> None:
     assert b"hunter2" not in body
 
 
+def test_another_server_that_is_away_is_not_told_as_the_store() -> None:
+    error = errors.Unreachable("10.0.0.5 did not answer")
+
+    body = json.loads(bytes(refusal_of(error).response().body))["error"]
+
+    assert body["message"].startswith("another server")
+    assert "10.0.0.5" not in body["message"]
+    assert body["hint"]
+
+
 def test_what_is_the_callers_own_is_told_with_its_facts() -> None:
     error = errors.QueueFull("the queue is full", session="ses_1", most=3, path=SECRET_PATH)
 

@@ -114,8 +114,12 @@ def refusal_of(error: OutlastError) -> ErrorResponse:
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else {}
     if status >= 500:
-        return ErrorResponse(status, error.code, within(status), headers=headers)
+        told = ELSEWHERE if isinstance(error, e.Unreachable) else within(status)
+        return ErrorResponse(status, error.code, told, headers=headers)
     return ErrorResponse(status, error.code, error.message, headers=headers, **plain(error.details))
+
+
+ELSEWHERE = "another server, which this needs, cannot be reached now; try again"
 
 
 def within(status: int) -> str:
