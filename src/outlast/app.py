@@ -215,20 +215,25 @@ class Outlast:
 
     async def _open(self) -> AsyncExitStack:
         async with AsyncExitStack() as stack:
+            # Before it is opened: a migration that fails in the middle leaves connections, too.
             stack.push_async_callback(self.store.close)
             await self.store.migrate()
             if self._connections:
                 stack.push_async_callback(self._connections.close)
             if self.settings is not None:
                 self.worker = await self._runtime.create_worker(self.settings, stack)
+                # Before the worker: the stack is left in reverse, so events of its last commits are
+                # still delivered.
                 self._runtime.start_outbox(self._outbox, self.webhooks, stack)
                 await self.worker.start()
                 stack.push_async_callback(self.worker.stop)
                 self._runtime.start_scheduler(self._schedules, self.settings, stack)
+            # Only now: what fails on the way closes all that was opened before it.
             return stack.pop_all()
 
     def _check_open(self) -> None:
         """Refuse calls on a closed app; a store that was passed in may be open without it."""
+        # A store of the caller's own says itself whether it is open.
         if self._opens_store and not self.is_open:
             raise StoreUnavailable(
                 "this app is not open: use it inside `async with app`, or open() it first"
@@ -257,6 +262,7 @@ class Outlast:
 
     async def close(self) -> None:
         """Hand back all lanes and close the store."""
+        # First: nothing begins in an app that is closing.
         stack, self._stack, self.worker = self._stack, None, None
         if stack is not None:
             await stack.aclose()

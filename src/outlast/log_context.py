@@ -22,6 +22,7 @@ def known() -> Mapping[str, object]:
 
 def enter(**ids: object) -> None:
     """Add ids, for the rest of the current task and all that it begins."""
+    # A new mapping, since tasks that have begun before keep the one that they began with.
     _known.set({**_known.get(_NOTHING), **ids})
 
 

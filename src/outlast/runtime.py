@@ -77,6 +77,7 @@ class Runtime:
         clients = {name: clients_of(self._agents[name]) for name in served}
         for name, models in clients.items():
             for client in models:
+                # Before they are prepared: if one cannot be, all of them are closed.
                 stack.push_async_callback(client.close)
             await prepare(models, name)
         deps = await self.enter_deps(stack)
@@ -99,6 +100,7 @@ class Runtime:
         watch: LoopWatch,
         environment: Environment,
     ) -> dict[str, Executor]:
+        # One for all agents: what is bounded is the process.
         threads = ToolThreads()
         found: dict[str, Executor] = {
             name: AgentExecutor(
@@ -165,6 +167,7 @@ async def open_soon(
         except StoreUnavailable as error:
             if settings is None or not error.details.get("retry"):
                 raise
+            # Once, however long it takes.
             if not is_told:
                 log.warning("the worker waits for the store", extra={"reason": error.message})
             is_told = True

@@ -63,8 +63,11 @@ class RetryBudget:
         """Wait before the next try, longer each time; raise what went wrong when it is enough."""
         now = self._clock.monotonic()
         since = self._since = now if self._since is None else self._since
+        # The server's wish and a pause of our own on top: thousands may have been given the same
+        # wish.
         pause = missed.wait + self._clock.jitter(self._pause)
         self._pause = min(2 * self._pause, self._longest)
+        # Not waited for in vain: a pause that ends too late is not begun.
         if self._timeout is not None and now + pause - since > self._timeout:
             raise missed.error
         await asyncio.sleep(pause)

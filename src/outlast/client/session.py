@@ -249,7 +249,11 @@ class RemoteSession(Generic[Out]):
     async def retry(self, *, lane: str = MAIN) -> RemoteReceipt[Out]:
         """Try a lane's failed turn again from where it failed; no message is sent again."""
         raw = await self._connection.call(
-            "POST", f"{self._path}/retry", body={"lane": check_id("lane", lane)}, is_safe=False
+            # Without an id of ours a second try could retry a turn that has failed since.
+            "POST",
+            f"{self._path}/retry",
+            body={"lane": check_id("lane", lane)},
+            is_safe=False,
         )
         return RemoteReceipt(self, decode(raw, WireReceipt), is_ours=True)
 
@@ -443,6 +447,7 @@ class RemoteReceipt(Receipt[Out]):
             delivery_id=given.delivery_id,
             offset=given.offset,
             position=given.position,
+            # Our own second try finds what the first has done: for the caller there was one.
             duplicate=given.duplicate and not is_ours,
         )
         super().__init__(cast("Session[Out]", session), receipt)

@@ -36,6 +36,7 @@ async def read_page(
                 async for line in lines:
                     trouble.over()
                     event = event_of(line, session_id) if line else None
+                    # What was given is not given again, whatever the server repeats.
                     if event is not None and event.offset > cursor.offset:
                         cursor = cursor_of(event.cursor or event.offset)
                         yield event
@@ -46,6 +47,7 @@ async def read_page(
             missed = caught
         if not missed.is_passing:
             raise missed.error
+        # A stream that is cut once an hour by a proxy is no trouble that adds up.
         if opened is not None and clock.monotonic() - opened > LASTED:
             trouble.over()
         await trouble.bear(missed)
@@ -73,6 +75,7 @@ async def read_to_rest(
             async for event in events:
                 cursor = cursor_of(event.cursor or event.offset)
                 yield event
+        # It was at rest before this look, and the look has brought nothing.
         if is_resting and cursor == before:
             return  # the log ends with records that are hidden from this reader
         end = await rest()

@@ -131,6 +131,7 @@ class Indexes:
 
     def _change_tokens(self, changes: Index) -> None:
         for token in changes.tokens:
+            # Taken again it is the newest, and stands last.
             self.tokens.pop(token, None)
             self.tokens[token] = True
         self.over = self.over or changes.over

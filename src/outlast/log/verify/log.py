@@ -98,6 +98,7 @@ class LaneLog:
                 seen.parts |= {e.part} if e.text else set()
             case r.MessageCompleted():
                 yield from missing_deltas(e, self._deltas.get((e.call_id, e.attempt)))
+                # Of attempts that came to nothing there may be more: an answer ends them all.
                 self._deltas.clear()
 
     def _owners(self, e: r.AnyRecord) -> Iterator[Wrong]:
@@ -151,6 +152,8 @@ class SessionLog:
         lane = self.lanes.get(entry.lane)
         if lane is None:
             lane = self.lanes[entry.lane] = LaneLog(self.session_id, entry.lane)
+            # A lane that begins later has the session's start before its own first record, as in a
+            # worker.
             if self.started:
                 self._note(entry, lane.fold(self.started))
             for anchored in self.anchored:

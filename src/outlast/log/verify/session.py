@@ -51,8 +51,11 @@ async def look(store: Store, info: SessionInfo) -> list[Finding]:
         check = Verification(store, info)
         await check.run()
         info = await find(store, info.session_id)
+        # Log and indexes are read one after the other: they can be compared only if nothing came
+        # between.
         if info.end == check.info.end:
             return [*check.of_log, *check.of_indexes]
+        # What the log says of itself holds, whatever came meanwhile.
         findings = check.of_log
     return findings
 
@@ -168,6 +171,7 @@ class Verification:
             finding = Finding(
                 session_id=self.info.session_id, code=code, message=message, lane=lane
             )
+            # A snapshot of slices is compared with each lane that has loaded it.
             if finding not in self.of_indexes:
                 self.of_indexes.append(finding)
 
