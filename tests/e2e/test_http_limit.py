@@ -90,6 +90,9 @@ async def test_pages_of_other_origins_may_call_only_where_they_are_named() -> No
         asked = await bank.caller(asks).options("/v1/sessions")
         assert asked.headers["access-control-allow-origin"] == "https://app.example"
         assert "access-control-allow-credentials" not in asked.headers
+        paths = bank.app.asgi().openapi()["paths"].values()
+        allowed = asked.headers["access-control-allow-methods"].lower().split(", ")
+        assert {method for path in paths for method in path} <= set(allowed)
         stranger = await bank.caller({**asks, "Origin": "https://evil.example"}).options(
             "/v1/sessions"
         )

@@ -112,14 +112,8 @@ def middleware(app: Outlast, settings: ServerSettings) -> list[Middleware]:
             Middleware(
                 CORSMiddleware,
                 allow_origins=list(settings.cors_origins),
-                allow_methods=["GET", "HEAD", "POST", "DELETE"],
-                allow_headers=[
-                    "Authorization",
-                    "Content-Type",
-                    "Last-Event-ID",
-                    "If-None-Match",
-                    "traceparent",
-                ],
+                allow_methods=["GET", "HEAD", "POST", "PUT", "DELETE"],
+                allow_headers=ACCEPTED,
                 expose_headers=EXPOSED,
                 max_age=600,
             )
