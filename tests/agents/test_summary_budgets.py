@@ -172,6 +172,22 @@ async def test_one_whose_turn_is_stopped_is_settled_by_an_estimate(how: str) -> 
         assert (await the(session, "usage.recorded"))[-1].data["estimated"]
 
 
+async def test_one_that_is_cut_off_without_a_budget_is_counted_by_an_estimate() -> None:
+    model = Summing()
+    async with running(agent(model, SOON, budget=None)) as app:
+        session = await talk(app, 2)
+        model.is_held = True
+        receipt = await session.send("What else?")
+        await model.began.wait()
+        await session.cancel()
+        assert (await receipt.result()).status == "cancelled"
+        [used] = [e for e in await the(session, "usage.recorded") if e.data.get("estimated")]
+        assert used.call_id == "t3.v2"
+        assert used.data["model"] == "scripted"
+        assert used.data["input_tokens"] > 1_000
+        assert await verify(app.store, session.id) == []
+
+
 async def test_one_whose_message_is_cancelled_before_its_turn_is_settled() -> None:
     model = Summing()
     policy = ContextPolicy(max_tokens=1_075, summarize=True, clear=False, superseded=False)

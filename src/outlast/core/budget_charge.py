@@ -96,13 +96,13 @@ def cut_off(
     said = -(-output // 4)
     found = price(tokens, said)
     is_open = model is not None and model.call_id == call_id
-    attempt = lane.summary.attempt if lane.summary else 1
+    summary = lane.summary
     return r.UsageRecorded(
         call_id=call_id,
-        attempt=model.attempt if model and is_open else attempt,
+        attempt=model.attempt if model and is_open else summary.attempt if summary else 1,
         input_tokens=tokens,
         output_tokens=said,
-        model=model.asked if model and is_open else "",
+        model=model.asked if model and is_open else summary.model if summary else "",
         principal=payer(lane),
         nano_usd=found.nano_usd if found else 0,
         prices=found.prices if found else "",
@@ -130,7 +130,7 @@ def calls_cut_off(lane: Lane, price: Callable[[int, int], CallPrice | None]) -> 
 def summary_cut_off(
     lane: Lane, price: Callable[[int, int], CallPrice | None]
 ) -> Iterator[AnyRecord]:
-    """Settle a summary that was being made, if it had reserved something."""
-    if lane.summary and lane.summary.call_id in lane.holds:
+    """Settle a summary that was being made."""
+    if lane.summary and lane.summary.is_under_way:
         yield (used := cut_off(lane, lane.summary.call_id, 0, price))
         yield from settled(lane, used.call_id, used_by(used))

@@ -204,7 +204,9 @@ def compaction_completed(lane: Lane, e: r.CompactionCompleted) -> Lane:
 
 def summary_started(lane: Lane, e: r.SummaryStarted) -> Lane:
     summaries = lane.summaries + (e.attempt == 1)
-    return replace(lane, summary=SummaryCall(e.call_id, e.attempt), summaries=summaries)
+    return replace(
+        lane, summary=SummaryCall(e.call_id, e.attempt, model=e.model), summaries=summaries
+    )
 
 
 def summary_failed(lane: Lane, e: r.SummaryFailed) -> Lane:

@@ -430,7 +430,9 @@ def usage_recorded(lane: Lane, e: r.UsageRecorded) -> Lane:
     context = lane.context
     # What a summary used says nothing of the view's size, and an estimate is no word of the
     # provider's.
-    if (lane.summary is None or e.call_id != lane.summary.call_id) and not e.estimated:
+    if lane.summary and e.call_id == lane.summary.call_id:
+        lane = replace(lane, summary=replace(lane.summary, is_told=True))
+    elif not e.estimated:
         tokens = e.input_tokens + e.output_tokens or context.tokens
         # Compaction only estimates how large the view is then.
         context = ContextSize(tokens, floor=tokens if context.is_fresh else context.floor)

@@ -403,11 +403,19 @@ class SummaryCall(Struct, frozen=True, gc=False, omit_defaults=True):
     """The model call that sums up what a compaction leaves out, of which nothing has come yet.
 
     It is made again by a new owner. With `failed` it is not: old results are cleared instead.
+    `is_told`: what this attempt at it has used is recorded, so none is under way.
     """
 
     call_id: str
     attempt: int = 1
     failed: bool = False
+    model: str = ""
+    is_told: bool = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an attempt was begun of which nothing has come."""
+        return self.attempt > 0 and not (self.failed or self.is_told)
 
 
 class RecordedPrompt(Struct, frozen=True, gc=False, omit_defaults=True):

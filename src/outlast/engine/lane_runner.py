@@ -213,7 +213,7 @@ class LaneRunner:
     async def _run(self) -> None:
         while not self._stopping:
             action = await self._decide()
-            if isinstance(action, GIVES_UP_SUMMARIES) and self.lane.folds.state.holds:
+            if isinstance(action, GIVES_UP_SUMMARIES) and self.lane.folds.state.summary:
                 await self._drop_compaction()
             if action.is_rest:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
