@@ -148,7 +148,7 @@ def was_late(evidence: Evidence, first: Mark, second: Mark) -> bool:
 
 def transactions_happen_once(evidence: Evidence) -> Iterator[str]:
     """The row of a transactional call is there if, and only if, its result is in the log."""
-    rows = Counter(evidence.effects)
+    rows = Counter(row for row in evidence.effects if row[0] not in evidence.runs)
     done = Counter(
         (session, e.call_id)
         for session, e in evidence.records(r.ToolCompleted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from chaos import check_call, check_delivery, check_owner, check_time
+from chaos import check_call, check_delivery, check_owner, check_run, check_time
 from chaos.evidence import Evidence
 
 Check = Callable[[Evidence], Iterator[str]]
@@ -34,6 +34,9 @@ CHECKS: tuple[Check, ...] = (
     check_call.no_call_runs_twice_at_once,
     check_call.transactions_happen_once,
     check_call.tool_lanes_are_serial,
+    check_run.runs_are_done_once,
+    check_run.undo_runs_in_reverse,
+    check_run.transactional_steps_leave_their_row,
     check_owner.fences_grow,
     check_owner.the_living_keep_their_lanes,
     check_owner.only_the_dead_are_passed_over_early,

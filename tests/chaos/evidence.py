@@ -25,11 +25,15 @@ LaneKey = tuple[str, str]
 
 
 class Evidence(Struct, dict=True, kw_only=True):
-    """All that is known of a run. `findings` are those of `outlast.log.verify`."""
+    """All that is known of a run of chaos. `findings` are those of `outlast.log.verify`.
+
+    `logs` are those of sessions with the agent, `runs` those of runs of workflows.
+    """
 
     store: str
     lease: float
     logs: dict[str, Log]
+    runs: dict[str, Log] = {}
     events: dict[str, tuple[Event, ...]] = {}
     marks: tuple[Mark, ...] = ()
     accepted: tuple[Accepted, ...] = ()

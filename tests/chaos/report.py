@@ -15,7 +15,7 @@ from chaos.check_owner import outlasts_leases
 from chaos.checker import check
 from chaos.evidence import Evidence
 
-SESSION = re.compile(r"ses_\w+")
+SESSION = re.compile(r"(?:ses|run)_\w+")
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ def traces(evidence: Evidence, findings: dict[str, list[str]]) -> Iterator[str]:
     )
     for session in dict.fromkeys(found):
         yield f"== {session}"
-        for entry in evidence.logs.get(session, ()):
+        for entry in evidence.logs.get(session, evidence.runs.get(session, ())):
             yield f"log    {entry.offset:4} {entry.at} {entry.lane} {entry.record}"
         yield from (f"ledger {mark}" for mark in evidence.marks if mark.session == session)
     yield from (f"fault  {fault}" for fault in evidence.faults)

@@ -15,6 +15,7 @@ from chaos.clock import users_clock
 from chaos.evidence import Evidence, Log
 from chaos.fault import Fault, Weather
 from chaos.fleet import Fleet
+from chaos.flow import Runner, errands
 from chaos.ledger import Ledger
 from chaos.place import Place, opened
 from chaos.reader import Reader, Reading
@@ -25,6 +26,8 @@ from outlast.store import Store
 
 SHARE_OF_READERS = 6
 """One in so many sessions is read by somebody who comes and goes."""
+SHARE_OF_RUNS = 4
+"""One in so many users has a run of a workflow, too."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -75,7 +78,7 @@ class Run:
     async def run(self) -> Evidence:
         url = self._place.url
         app = Outlast(
-            [porter(self._ledger, url)],
+            [porter(self._ledger, url), *errands(self._ledger, url)],
             store=url,
             worker=None,
             clock=users_clock(url, self._ledger.path),
@@ -124,7 +127,12 @@ class Run:
         self._tell(started=self._progress.started + 1)
         if number % SHARE_OF_READERS == 0:
             self._readers.append(asyncio.create_task(Reader(session, chance).read(self._over)))
-        await user.talk(session)
+        if number % SHARE_OF_RUNS == 0:
+            chance = Random(f"{self._settings.seed}/run {number}")
+            runner = Runner(f"u{number}", app, self._diary, chance)
+            await asyncio.gather(user.talk(session), runner.live(number // SHARE_OF_RUNS))
+        else:
+            await user.talk(session)
         self._tell(at_rest=self._progress.at_rest + 1)
 
     async def _finish_reading(self) -> list[Reading]:
@@ -139,11 +147,13 @@ class Run:
     async def _gather(self, store: Store, weather: Weather, readings: list[Reading]) -> Evidence:
         sessions = {receipt.session for receipt in self._diary.accepted}
         logs = {session: await read_log(store, session) for session in sorted(sessions)}
-        found = [f for session in logs for f in await verify(store, session)]
+        runs = {run: await read_log(store, run) for run in await self._runs(store)}
+        found = [f for session in (*logs, *runs) for f in await verify(store, session)]
         return Evidence(
             store=self._place.name,
             lease=self._settings.lease,
             logs=logs,
+            runs=runs,
             events={reading.session: await self._events(store, reading) for reading in readings},
             accepted=tuple(self._diary.accepted),
             readings=tuple(readings),
@@ -152,6 +162,11 @@ class Run:
             findings=tuple(str(finding) for finding in found),
             complaints=tuple(self._diary.complaints),
         )
+
+    async def _runs(self, store: Store) -> list[str]:
+        """Return the runs of users, and those that these have started."""
+        children = [await store.listing.sessions(parent=run) for run in self._diary.runs]
+        return [*self._diary.runs, *(info.session_id for each in children for info in each)]
 
     async def _events(self, store: Store, reading: Reading) -> tuple[Any, ...]:
         """Read a session's events again, from its beginning and at once."""

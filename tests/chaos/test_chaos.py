@@ -18,7 +18,7 @@ from chaos.ledger import Ledger, Mark
 from chaos.place import opened
 from chaos.plan import write_plan
 from chaos.report import report_on, traces
-from chaos.run import Settings, run_chaos
+from chaos.run import SHARE_OF_RUNS, Settings, run_chaos
 from chaos.takeover import TIMEOUT, Blow, measure
 from outlast import Outlast
 
@@ -49,6 +49,7 @@ async def test_every_promise_is_kept_while_workers_die_and_the_database_shakes(
     found = {name: texts for name, texts in report.findings.items() if texts}
     assert not found, "\n".join([str(found), *traces(evidence, found)])
     assert report.sessions == settings.sessions
+    assert len(evidence.runs) >= settings.sessions // SHARE_OF_RUNS
     assert set(report.faults) == KINDS[store]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from chaos import check_call, check_delivery, check_owner, check_time, checker
+from chaos import check_call, check_delivery, check_owner, check_run, check_time, checker
 from chaos.checker import CHECKS, Check, check
 from chaos.evidence import Evidence
 from chaos.fault import Fault
@@ -21,7 +21,7 @@ from outlast import Event
 from outlast.core import record as r
 from outlast.core.record import AnyRecord, Entry, Failure
 
-S, LANE = "ses_1", "main"
+S, LANE, RUN = "ses_1", "main", "run_1"
 OLD, NEW = 11, 22
 """Two workers' processes: the first is killed at 5.0, the second takes the lane at 5.5."""
 
@@ -54,6 +54,44 @@ def records() -> list[AnyRecord]:
     ]
 
 
+def run_records() -> list[AnyRecord]:
+    """A run that does something, reserves something, fails, and is undone."""
+    call = "t1.s1.c1"
+    undo = "=undo/step:undo#1"
+    return [
+        r.UndoRegistered(call_id=call, name="undo", title="undo pay"),
+        r.ToolStepStarted(call_id=call, name="step:pay#1", attempt=1),
+        r.ToolStepRecorded(call_id=call, name="step:pay#1", value="1"),
+        r.ToolStepRecorded(call_id=call, name="step:book#1", value="1"),
+        r.UndoStarted(call_id=call),
+        r.ToolStepStarted(call_id=call, name=undo, attempt=1),
+        r.ToolStepRecorded(call_id=call, name=undo, value="1"),
+        r.UndoEnded(call_id=call),
+    ]
+
+
+def did(what: str) -> Mark:
+    return Mark(what="did", at=9.0, pid=OLD, session=RUN, key=what)
+
+
+def with_run(*more: AnyRecord, but: int = 0) -> Callable[[Evidence], None]:
+    """Add to the log of the run, or leave out its last records."""
+
+    def doctor(evidence: Evidence) -> None:
+        kept = [entry.record for entry in evidence.runs[RUN]][: -but or None]
+        log = enumerate([*kept, *more], 1)
+        evidence.runs[RUN] = tuple(Entry(n, n, LANE, record) for n, record in log)
+
+    return doctor
+
+
+def do_again(what: str) -> Callable[[Evidence], None]:
+    def doctor(evidence: Evidence) -> None:
+        evidence.marks += (did(what),)
+
+    return doctor
+
+
 def marks() -> list[Mark]:
     old: dict[str, Any] = {"pid": OLD, "session": S, "lane": LANE, "worker": "old", "fence": 1}
     new: dict[str, Any] = {"pid": NEW, "session": S, "lane": LANE, "worker": "new", "fence": 2}
@@ -72,6 +110,7 @@ def marks() -> list[Mark]:
         Mark(what="shipped", at=6.1, call="t1.s1.c3", attempt=2, key="parcel", **new),
         *haul(old, "t0", 1.0, 1.5),
         *haul(new, "t9", 7.0, 7.5),
+        *(did("pay"), did("undo pay")),
     ]
 
 
@@ -95,12 +134,13 @@ def clean() -> Evidence:
         store="postgres",
         lease=4.0,
         logs={S: log, "ses_2": other},
+        runs={RUN: tuple(Entry(n, n, LANE, e) for n, e in enumerate(run_records(), 1))},
         events={S: events},
         marks=tuple(marks()),
         accepted=(Accepted(S, "dlv_1", 2, "start"), Accepted(S, "dlv_2", 15, "follow-up")),
         readings=(Reading(S, events),),
         faults=(Fault(kind="kill", at=5.0, until=5.0, pid=OLD),),
-        effects=[(S, "t1.s1.c1")],
+        effects=[(S, "t1.s1.c1"), (RUN, "book")],
     )
 
 
@@ -233,6 +273,15 @@ DOCTORED: list[tuple[Check, Callable[[Evidence], None]]] = [
     (check_call.transactions_happen_once, with_facts(effects=[(S, "t1.s1.c1")] * 2)),
     (check_call.tool_lanes_are_serial, with_marks(what="begun", call="t9", at=7.2)),
     (check_call.tool_lanes_are_serial, taken_over_too_late),
+    (
+        check_run.runs_are_done_once,
+        with_run(r.ToolStepRecorded(call_id="t1.s1.c1", name="step:pay#1", value="1")),
+    ),
+    (check_run.runs_are_done_once, do_again("pay")),
+    (check_run.undo_runs_in_reverse, do_again("undo other")),
+    (check_run.undo_runs_in_reverse, with_run(but=4)),
+    (check_run.transactional_steps_leave_their_row, with_facts(effects=[(S, "t1.s1.c1")])),
+    (check_run.transactional_steps_leave_their_row, with_facts(effects=[(RUN, "book")] * 2)),
     (check_owner.fences_grow, add(r.LaneTakenOver(worker="x", fence=2, since=0))),
     (check_owner.fences_grow, add(r.LaneTakenOver(worker="x", fence=1, since=0, graceful=True))),
     (check_owner.fences_grow, with_marks(what="claimed", worker="x")),

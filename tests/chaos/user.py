@@ -40,6 +40,7 @@ class Diary:
     def __init__(self) -> None:
         self.accepted: list[Accepted] = []
         self.complaints: list[str] = []
+        self.runs: list[str] = []
         self.tried_again = 0
 
     def note(self, receipt: Receipt[Any], what: str) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 
 from chaos.agent import porter
 from chaos.clock import SetClock
+from chaos.flow import errands
 from chaos.ledger import Ledger
 from chaos.watched import WatchedStore
-from outlast import Agent, Outlast, WorkerSettings
+from outlast import Agent, Outlast, WorkerSettings, Workflow
 from outlast.errors import StoreFull, StoreUnavailable
 from outlast.stores.url import open_store
 
@@ -39,14 +40,23 @@ class Losses(logging.Handler):
 
 Make = Callable[[Ledger, str], Agent[Any, Any]]
 """Makes the agent that a worker serves, for a ledger and the URL of its store."""
+MakeFlows = Callable[[Ledger, str], list[Workflow[Any, Any]]]
 
 
-async def open_app(url: str, ledger: Ledger, settings: WorkerSettings, make: Make) -> Outlast:
+def no_flows(ledger: Ledger, url: str) -> list[Workflow[Any, Any]]:
+    return []
+
+
+async def open_app(
+    url: str, ledger: Ledger, settings: WorkerSettings, make: Make, flows: MakeFlows
+) -> Outlast:
     """Begin to work; a database that is away or full comes back."""
     while True:
         clock = SetClock(ledger.path)
         store = WatchedStore(open_store(url, clock), ledger)
-        app = Outlast([make(ledger, url)], store=store, worker=settings, clock=clock)
+        served: list[Agent[Any, Any] | Workflow[Any, Any]] = [make(ledger, url)]
+        served += flows(ledger, url)
+        app = Outlast(served, store=store, worker=settings, clock=clock)
         try:
             await app.open()
         except (StoreUnavailable, StoreFull):
@@ -55,8 +65,10 @@ async def open_app(url: str, ledger: Ledger, settings: WorkerSettings, make: Mak
             return app
 
 
-async def work(url: str, ledger: Ledger, settings: WorkerSettings, make: Make) -> None:
-    app = await open_app(url, ledger, settings, make)
+async def work(
+    url: str, ledger: Ledger, settings: WorkerSettings, make: Make, flows: MakeFlows
+) -> None:
+    app = await open_app(url, ledger, settings, make, flows)
     try:
         print(READY, flush=True)  # noqa: T201 - the director waits for it
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -70,7 +82,7 @@ def die_with_director() -> None:
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)
 
 
-def serve_as_worker(arguments: list[str], make: Make) -> None:
+def serve_as_worker(arguments: list[str], make: Make, flows: MakeFlows = no_flows) -> None:
     """Work until the input ends."""
     die_with_director()
     url, path, lease = arguments
@@ -78,7 +90,7 @@ def serve_as_worker(arguments: list[str], make: Make) -> None:
     logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(message)s")
     logging.getLogger("outlast").addHandler(Losses(ledger))
     settings = WorkerSettings(lease=float(lease)) if float(lease) else WorkerSettings()
-    asyncio.run(work(url, ledger, settings, make))
+    asyncio.run(work(url, ledger, settings, make, flows))
 
 
 MakeVersion = Callable[[str, Ledger], list[Agent[Any, Any]]]
@@ -104,4 +116,4 @@ def serve_deployment(arguments: list[str], make: MakeVersion) -> None:
 
 
 if __name__ == "__main__":
-    serve_as_worker(sys.argv[1:], porter)
+    serve_as_worker(sys.argv[1:], porter, errands)
