@@ -49,8 +49,8 @@ async def cancel(
 ) -> int:
     """Stop a session's open turn or next message, or those of many sessions.
 
-    What else is queued stays. Many are chosen by --agent, --status, --waiting, --since and
-    --tenant; each turn and message is asked to stop once. At a terminal it asks before.
+    Other queued messages stay. Choose many by --agent, --status, --waiting, --since and --tenant;
+    each turn and message is stopped once. At a terminal it asks before it stops many.
 
     Example: outlast cancel --agent support --waiting provider --since 2h
     """

@@ -42,12 +42,12 @@ async def chat(
     as_json: AsJson = False,
     raw: AsRaw = False,
 ) -> int:
-    """Talk to an agent. A session that was left, or that crashed, goes on with --session.
+    """Talk to an agent. Continue a session that you left, or that crashed, with --session.
 
-    /cancel or Ctrl-C stops the answer, /quit or Ctrl-D leaves. In a pipe each line is a message
-    or the answer to what was asked, and --json prints every event on a line. A new session acts
-    for who --principal says. An answer that does not come within --timeout ends this with 3 and
-    says what the session waits for; the session goes on when you come back.
+    /cancel or Ctrl-C stops the answer, /quit or Ctrl-D leaves. In a pipe each line is a message, or
+    the answer to a request; --json prints every event on a line. A new session acts for
+    --principal. If no answer comes within --timeout, this ends with 3 and says what the session
+    waits for; the session goes on when you come back.
 
     Example: outlast chat shop:app support
     """

@@ -24,7 +24,7 @@ async def compact(
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Have less of a session sent to the model from here on. Its log stays whole.
+    """Shorten what the model is sent of a session from here on. Its log stays whole.
 
     Example: outlast compact ses_01J9ZK
     """

@@ -36,8 +36,9 @@ async def retry(
 ) -> None:
     """Try a session's failed turn again, or all that --code, --agent, --since and --tenant choose.
 
-    It goes on from where it failed; nothing is said anew, and nothing recorded is done again. Of
-    many, each failed turn is retried once; those that are no longer the last are left.
+    It goes on from where it failed: no message is sent again, and recorded work is not repeated. Of
+    many, each failed turn is retried once; turns that are no longer the last of their lane are
+    left.
 
     Example: outlast retry ses_01J9ZK
     """

@@ -24,7 +24,7 @@ async def rewind(
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Have the model see the session as it did behind a turn. The log and the state stay.
+    """Show the model the session as it was after a turn. The log and the state stay.
 
     Example: outlast rewind ses_01J9ZK t3
     """

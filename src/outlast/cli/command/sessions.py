@@ -52,8 +52,8 @@ async def sessions(
 ) -> None:
     """List sessions, newest first.
 
-    Of a session that waits for its provider it says the error, since when, and when that is tried
-    next. With --failed, --code or --since it says why and since when their last turn has failed.
+    For a session that waits for its provider, the list has the error, since when, and the next try.
+    With --failed, --code or --since it has the reason and the time of the failure.
 
     Example: outlast sessions --status waiting
     """

@@ -38,10 +38,10 @@ async def usage(
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Say what models were used for, and what that has cost, in the order of the keys.
+    """Add up the usage of models and its cost, in the order of the keys.
 
-    The last line adds up all of it, also lines beyond the limit. Sessions that were erased are one
-    line without a name. What agents behind other servers used is added, as these tell it.
+    The last line adds up everything, also lines beyond the limit. Erased sessions are one line
+    without a name. Usage of remote agents is included as their servers report it.
 
     Example: outlast usage --by day --agent support
     """

@@ -33,10 +33,10 @@ async def verify(
 ) -> int:
     """Check that logs and indexes are sound.
 
-    Folds each session's log from zero, holds every rule against it, and compares everything
-    that is derived from it. Writes nothing, unless with --repair: then the snapshots of a session
-    in which one is wrong are dropped, and the next worker makes them again from the log. Exits
-    with 1 if anything is wrong, or is left wrong.
+    It folds each session's log from zero, checks every rule of the log, and compares all that is
+    derived from it. It writes nothing, except with --repair: then wrong snapshots are dropped, and
+    the next worker makes them again from the log. It exits with 1 if anything is wrong, or is left
+    wrong.
 
     Example: outlast verify --store sqlite:///copy.db
     """

@@ -31,7 +31,8 @@ async def list_webhooks(
 ) -> None:
     """List where sessions post their events, the newest session first.
 
-    TOLD TO is the offset up to which all was told. RECEIVER is `-` where the app's code names it.
+    TOLD TO is the offset up to which events were posted. RECEIVER is `-` if the app's code names
+    it.
 
     Example: outlast webhooks list --failing
     """

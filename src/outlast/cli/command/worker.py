@@ -112,11 +112,11 @@ async def worker(
     log_level: Level = LogLevel.info,
     as_json: AsJson = False,
 ) -> int:
-    """Work on an app's sessions. Any number of workers may, on any host that reaches the store.
+    """Work on an app's sessions. Run as many as you like, on any host that reaches the store.
 
-    SIGTERM and Ctrl-C drain: nothing more is claimed, what runs has --grace to end, and the lanes
-    are handed back. A second signal stops at once; other workers then take the lanes over. So
-    does `outlast drain` from elsewhere.
+    SIGTERM, Ctrl-C and `outlast drain` from elsewhere drain it: it claims nothing more, running
+    calls have --grace to end, and its lanes are handed back. A second signal stops it at once;
+    other workers then take the lanes over.
 
     Example: outlast worker shop:app --concurrency 50 --agents support
     """
