@@ -6,10 +6,8 @@ mended is in docs/how-to/upgrade.md.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import suppress
-from types import CodeType, FunctionType
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -17,18 +15,25 @@ from outlast.agents.agent import Agents
 from outlast.agents.state.slice_type import types_named
 from outlast.agents.state.stored_value import load
 from outlast.agents.tool import Tool
-from outlast.core.lane import Lane, OpenCall, OpenRequest
+from outlast.core import record as r
+from outlast.core.lane import Lane, OpenCall
 from outlast.core.slice import RESERVED
-from outlast.errors import OutlastError, UnknownSession
+from outlast.errors import InvalidInput, OutlastError, UnknownSession
 from outlast.log.explain.evidence import read_state
+from outlast.session.code_text import HasFunction, asks, is_own, waits_for_event
+from outlast.session.start import RUN
 from outlast.session.state import read_slices
 from outlast.store import OpenFilter, SessionInfo, Store
 
-CodeFindingKind = Literal["agent", "tool", "arguments", "wait", "slice", "output"]
+CodeFindingKind = Literal[
+    "agent", "workflow", "tool", "arguments", "input", "wait", "event", "slice", "output"
+]
 PAGE = 500
 MOST_NAMED = 5
-SHORTEST_WORDS = 4
-"""A text of fewer characters in a tool's code says nothing about what it asks."""
+KEEP_WORDS = (
+    "keep the words of the question, or give it the name that it had; else it is asked anew, and an"
+    " answer to this one is not used"
+)
 
 
 class CodeFinding(Struct, frozen=True, kw_only=True):
@@ -45,6 +50,20 @@ class CodeFinding(Struct, frozen=True, kw_only=True):
     remedy: str
     count: int = 0
     sessions: tuple[str, ...] = ()
+
+
+class HasDigests(Protocol):
+    """An agent or a workflow: what its callers see, by what it is of."""
+
+    def digests(self) -> Mapping[str, str]: ...
+
+
+class CheckedWorkflow(HasDigests, HasFunction, Protocol):
+    """A workflow of the code of today."""
+
+    def parse(self, text: str) -> Any:
+        """Return an input as the body takes it. Raises InvalidInput if it cannot."""
+        ...
 
 
 class FoundNeeds:
@@ -64,7 +83,8 @@ class FoundNeeds:
 
     def _finding(self, said: tuple[str, ...], whose: list[str]) -> CodeFinding:
         kind, agent, name, text, remedy = said
-        number = f"{len(whose)} session{'' if len(whose) == 1 else 's'}"
+        noun = "run" if all(each.startswith(RUN) for each in whose) else "session"
+        number = f"{len(whose)} {noun}{'' if len(whose) == 1 else 's'}"
         return CodeFinding(
             kind=kind,  # type: ignore[arg-type]
             agent=agent,
@@ -77,7 +97,7 @@ class FoundNeeds:
 
 
 async def check_code(
-    store: Store, agents: Agents, flows: Mapping[str, Any]
+    store: Store, agents: Agents, flows: Mapping[str, CheckedWorkflow]
 ) -> tuple[CodeFinding, ...]:
     """Return all that open sessions need and the code of today does not have."""
     found = FoundNeeds()
@@ -85,22 +105,33 @@ async def check_code(
     async for info in living_sessions(store):
         if info.agent in agents:
             await check_slices(found, store, info)
-        elif info.agent not in flows:
+        elif flow := flows.get(info.agent):
+            await check_input(found, store, info, flow)
+        elif info.mode == RUN:
+            found.add(
+                info.session_id,
+                *("workflow", info.agent, info.agent),
+                "are not over, and the code has no workflow of that name: they wait for one",
+                f'keep @workflow(name="{info.agent}") in the app until they are over',
+            )
+        else:
             found.add(
                 info.session_id,
                 *("agent", info.agent, info.agent),
                 "are not over, and the code has no agent of that name: they wait for one",
                 f'keep an Agent("{info.agent}", …) in the app until they are over',
             )
-    elsewhere = await changed_outputs(store, agents)
+    elsewhere = await changed_outputs(store, {**agents, **flows})
     async for session_id, lane in open_turns(store):
         if agent := agents.get(lane.agent):
             assert lane.turn is not None
             for call in lane.turn.calls.values():
                 if not call.is_done:
                     check_call(found, session_id, lane, call, agent.find_tool(call.tool), agents)
-            if others := elsewhere.get(lane.agent):
-                await check_output(found, store, session_id, lane, others)
+        elif flow := flows.get(lane.agent):
+            check_body(found, session_id, lane, flow)
+        if others := elsewhere.get(lane.agent):
+            await check_output(found, store, session_id, lane, others)
     return found.all()
 
 
@@ -161,8 +192,7 @@ def check_call(
                 session_id,
                 *("wait", lane.agent, call.tool),
                 f"wait in {call.tool} for what its code does not ask: {request.asked!r:.80}",
-                "keep the words of the question, or give it the name that it had; else it is asked"
-                " anew, and an answer to this one is not used",
+                KEEP_WORDS,
             )
 
 
@@ -185,68 +215,51 @@ def successor(call: OpenCall, tools: Any) -> str:
     return fit[0] if takes_some and len(fit) == 1 else ""
 
 
-# Waits
+# Runs
 
 
-def is_own(request: OpenRequest) -> bool:
-    """Say whether a tool asked it by itself, in words that the log has."""
-    return request.is_question and bool(request.name and request.asked) and not request.origin
+async def check_input(
+    found: FoundNeeds, store: Store, info: SessionInfo, flow: CheckedWorkflow
+) -> None:
+    """Say that a run was given what its workflow does not take any more."""
+    given = ""
+    for entry in (await store.log.read(info.session_id, 0, 2)).entries:
+        if isinstance(entry.record, r.DeliveryQueued):
+            given = entry.record.args
+    try:
+        flow.parse(given or "null")
+    except InvalidInput as error:
+        found.add(
+            info.session_id,
+            *("input", info.agent, "input"),
+            f"have an input that the workflow does not take any more: {error.message}",
+            "give new fields defaults and keep old ones; else these runs error",
+        )
 
 
-def asks(tool: Tool, request: OpenRequest) -> bool:
-    """Say whether the texts in a tool's code can be those of a question, or its name.
-
-    It is not called, so this goes by the texts alone: it says no only where none of them is in the
-    question, and none is its name.
-    """
-    texts = [text for text in texts_of(tool.function) if len(text.strip()) >= SHORTEST_WORDS]
-    if not texts or is_named(request):
-        return not texts or any(text in request.name for text in texts)
-    return any(text.strip() in request.asked for text in texts)
-
-
-def is_named(request: OpenRequest) -> bool:
-    """Say whether the author gave the wait a name; a digest of what it asks begins with `=`."""
-    return ":=" not in request.name
-
-
-def texts_of(function: Any) -> Iterator[str]:
-    """Yield the texts in the code of a function, and of the functions that it may call.
-
-    Those that it has from its module, from its defaults and from the function around it are its
-    own, too.
-    """
-    seen: set[CodeType] = set()
-    waiting: list[Any] = [function]
-    while waiting:
-        each = waiting.pop()
-        each = getattr(each, "function", each)
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, tuple | list):
-            waiting += each
-        elif isinstance(each, FunctionType) and each.__code__ not in seen:
-            codes = [*codes_in(each.__code__)]
-            # Functions may call one another in a circle.
-            seen.update(codes)
-            waiting += [const for code in codes for const in code.co_consts]
-            waiting += [each.__globals__.get(name) for code in codes for name in code.co_names]
-            waiting += [*(each.__defaults__ or ()), *around(each)]
-
-
-def around(function: FunctionType) -> Iterator[Any]:
-    """Yield what a function has from the function around it."""
-    for cell in function.__closure__ or ():
-        with suppress(ValueError):  # nothing is in it yet
-            yield cell.cell_contents
-
-
-def codes_in(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a function, and of the functions and comprehensions in it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from codes_in(const)
+def check_body(found: FoundNeeds, session_id: str, lane: Lane, flow: CheckedWorkflow) -> None:
+    """Say which questions and events of an open run its code does not wait for any more."""
+    assert lane.turn is not None
+    for request in lane.turn.requests.values():
+        if is_own(request) and not asks(flow, request):
+            found.add(
+                session_id,
+                *("wait", lane.agent, lane.agent),
+                f"wait for what the code does not ask: {request.asked!r:.80}",
+                KEEP_WORDS,
+            )
+    kept = [name for name, payloads in lane.turn.events.items() if payloads]
+    kept += [event.name for event in lane.sent if event.name not in kept]
+    awaited = [name for call in lane.turn.calls.values() for name in call.events.values()]
+    for names, what in ((awaited, "wait for"), (kept, "have got, and not taken,")):
+        for name in names:
+            if not waits_for_event(flow, name):
+                found.add(
+                    session_id,
+                    *("event", lane.agent, name),
+                    f"{what} the event {name}, for which the code does not wait",
+                    f'keep ctx.wait_event("{name}") until they are over; else it is never taken',
+                )
 
 
 # Slices and output types
@@ -272,8 +285,10 @@ async def check_slices(found: FoundNeeds, store: Store, info: SessionInfo) -> No
                 break
 
 
-async def changed_outputs(store: Store, agents: Agents) -> Mapping[str, frozenset[str]]:
-    """Return the deployments in which the output of an agent is of another type, by agent."""
+async def changed_outputs(
+    store: Store, agents: Mapping[str, HasDigests]
+) -> Mapping[str, frozenset[str]]:
+    """Return the deployments in which the output of an agent or workflow is of another type."""
     known = await store.work.deployments()
     others: dict[str, frozenset[str]] = {}
     for name, agent in agents.items():

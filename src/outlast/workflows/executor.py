@@ -59,8 +59,7 @@ class WorkflowExecutor:
     # The body
 
     def digests(self) -> dict[str, str]:
-        # There is no schema that a model or a caller would see.
-        return {}
+        return self._workflow.digests()
 
     def run_tool(
         self, call: OpenCall, start: Start, journal: CallJournal

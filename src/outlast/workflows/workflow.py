@@ -8,8 +8,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypeVar
 
+from outlast.agents.agent import digest_of
 from outlast.agents.limit import Limit, checked_limit
-from outlast.agents.return_type import ReturnType
+from outlast.agents.return_type import ReturnType, name_of
 from outlast.agents.runtime.json_value import findings, from_json, to_json
 from outlast.agents.schema import summary, takes, type_hints
 from outlast.agents.subagent import MAX_DEPTH
@@ -114,6 +115,14 @@ class Workflow(Generic[In, Out]):
     def __call__(self, *args: Any, **named: Any) -> Awaitable[Out]:
         return self.function(*args, **named)
 
+    def digests(self) -> dict[str, str]:
+        """Return digests of what its callers see: its input and its output."""
+        parts = {
+            f"{self.name}.input": digest_of(shape_of(self.input_type)),
+            f"{self.name}.output": digest_of(shape_of(self.output_type)),
+        }
+        return {**parts, self.name: digest_of([self.description, sorted(parts.items())])}
+
     def input_text(self, given: Any) -> str:
         """Return a run's input as JSON text. Raises InvalidInput if the body cannot take it."""
         if not self.takes_input:
@@ -139,6 +148,14 @@ class Workflow(Generic[In, Out]):
         kind = self.output_type
         found: Out = from_json(text, Any if kind in (None, type(None)) else kind)
         return found
+
+
+def shape_of(kind: Any) -> Any:
+    """Return the schema of a type, or its name where it has none."""
+    try:
+        return TypeAdapter(kind).json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        return name_of(kind)
 
 
 class WorkflowDecorator(Protocol):

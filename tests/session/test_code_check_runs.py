@@ -1,0 +1,113 @@
+"""`app.check()` of workflows: new code compared with the runs that are open."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from pydantic import BaseModel
+from scene import FAST, running
+
+from outlast import Outlast, Workflow, WorkflowContext, workflow
+from outlast.session import CodeFinding
+
+
+class Order(BaseModel):
+    number: int
+
+
+class Receipt(BaseModel):
+    cents: int
+
+
+@workflow
+async def pay(ctx: WorkflowContext, order: int) -> int:
+    await ctx.wait_event("paid", timeout=timedelta(days=1))
+    return order
+
+
+@workflow
+async def close(ctx: WorkflowContext) -> str:
+    return (await ctx.ask("Close the books of May?", ["yes", "no"])).option
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'outlast.db'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+async def check(store: str, *flows: Workflow[Any, Any]) -> tuple[CodeFinding, ...]:
+    async with Outlast(flows, store=store, worker=None) as app:
+        return await app.check()
+
+
+async def test_a_check_foretells_what_new_code_of_workflows_lacks(store: str) -> None:
+    settings = replace(FAST, deployment="v1")
+    async with running(pay, close, store=store, settings=settings) as app:
+        paying = await app.run(pay, 17)
+        asking = await app.run(close)
+        [_] = (await asking.wait()).requests
+        await asking.send_event("noted", 1)
+        async for event in paying.events():
+            if event.type == "session.waiting":
+                break
+        later = await app.run(pay, 18, delay=timedelta(days=1))
+        over = await app.run(close)
+        await over.cancel()
+        assert (await over.wait()).status == "cancelled"
+
+    @workflow(name="close")
+    async def listening(ctx: WorkflowContext) -> str:
+        await ctx.wait_event("noted")
+        return (await ctx.ask("Close the books of May?", ["yes", "no"])).option
+
+    assert await check(store, pay, listening) == ()
+    [unheard] = await check(store, pay, close)
+    assert (unheard.kind, unheard.name, unheard.sessions) == ("event", "noted", (asking.id,))
+
+    [gone] = await check(store, listening)
+    assert (gone.kind, gone.name, gone.count) == ("workflow", "pay", 2)
+    assert gone.text == (
+        "2 runs of pay are not over, and the code has no workflow of that name: they wait for one"
+    )
+    assert set(gone.sessions) == {paying.id, later.id}
+
+    @workflow(name="pay")
+    async def pay_order(ctx: WorkflowContext, order: Order) -> int:
+        await ctx.wait_event("paid", timeout=timedelta(days=1))
+        return order.number
+
+    [misfit] = await check(store, pay_order, listening)
+    assert (misfit.kind, misfit.agent, misfit.count) == ("input", "pay", 2)
+    assert "2 runs of pay have an input that the workflow does not take any more" in misfit.text
+
+    @workflow(name="pay")
+    async def pay_twice(ctx: WorkflowContext, order: int) -> int:
+        await ctx.wait_event("settled", timeout=timedelta(days=1))
+        return order
+
+    [unawaited] = await check(store, pay_twice, listening)
+    assert (unawaited.kind, unawaited.name, unawaited.sessions) == ("event", "paid", (paying.id,))
+    assert unawaited.text.startswith("1 run of pay wait for the event paid")
+
+    @workflow(name="pay")
+    async def pay_out(ctx: WorkflowContext, order: int) -> Receipt:
+        await ctx.wait_event("paid", timeout=timedelta(days=1))
+        return Receipt(cents=order)
+
+    [retyped] = await check(store, pay_out, listening)
+    assert (retyped.kind, retyped.agent, retyped.sessions) == ("output", "pay", (paying.id,))
+
+    @workflow(name="close")
+    async def reworded(ctx: WorkflowContext) -> str:
+        await ctx.wait_event("noted")
+        return (await ctx.ask("Send the letters?", ["yes", "no"])).option
+
+    [unasked] = await check(store, pay, reworded)
+    assert (unasked.kind, unasked.sessions) == ("wait", (asking.id,))
+    assert "Close the books of May?" in unasked.text
