@@ -21,7 +21,7 @@ def views_are_bounded(evidence: SimulationEvidence) -> Iterator[str]:
 
     And each lane's first message is in all of them, unless its context began anew.
     """
-    for name, session in evidence.sessions.items():
+    for name, session in evidence.talks.items():
         if session.findings:
             continue
         lanes: dict[str, LaneView] = {}
