@@ -47,9 +47,7 @@ class BudgetIn(In):
     wall_time: float | None = Field(None, description="Seconds of active time.")
     steps: int | None = None
     on_end: OnBudgetEnd = Field("ask", description="What happens at its end.")
-    unpriced: OnUnpriced = Field(
-        "refuse", description="Whether calls are made under it whose price is not known."
-    )
+    unpriced: OnUnpriced = Field("refuse", description="What happens to calls of unknown price.")
 
     def value(self) -> Budget:
         """Return the budget, or refuse one that cannot be kept."""
@@ -71,7 +69,7 @@ class SetBudgetIn(In):
     per: Per = Field("total", description="`day`: it begins anew at midnight in UTC.")
     budget: BudgetIn | None = Field(description="null takes the budget away.")
     expected: int | None = Field(
-        None, ge=0, description="Its revision as it is known; 0: it was never set."
+        None, ge=0, description="The revision that you know; 0: it was never set."
     )
 
 

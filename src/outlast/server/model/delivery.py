@@ -34,7 +34,7 @@ DispatchId = Annotated[
 ]
 RetryFailed = Annotated[
     bool,
-    Field(description="Try its turn again if that has failed; it was sent with this dispatch_id."),
+    Field(description="Retry the turn of the message sent with this dispatch_id, if it failed."),
 ]
 Lane = Annotated[Id, Field(description="The lane that it is for.", examples=["main"])]
 Deadline = Annotated[
@@ -44,7 +44,7 @@ Deadline = Annotated[
 Tags = Annotated[
     dict[str, str] | None,
     Field(
-        description="What the session is found by, if this starts it: at most 16 texts by name.",
+        description="Texts to find the session by, if this starts it: at most 16, by name.",
         examples=[{"customer": "42"}],
     ),
 ]
@@ -62,12 +62,12 @@ class WebhookIn(In):
 
     url: Link = Field(examples=["https://example.com/outlast"])
     events: Annotated[list[Id], Field(max_length=100, fail_fast=True)] | None = Field(
-        None, description="Which types of events; where left out, those of turns and requests."
+        None, description="Types of events; if left out, those of turns and requests."
     )
     secret: str = Field(
         "",
         max_length=1024,
-        description="Signs what is posted; where left out, the app's own does.",
+        description="Signs what is posted; if left out, the app's secret does.",
     )
 
 
@@ -82,7 +82,7 @@ class StartIn(In):
     dispatch_id: DispatchId = None
     retry_failed: RetryFailed = False
     continuation_token: Id | None = Field(
-        None, description="An address of your choice; random where it is left out."
+        None, description="An address of your choice; random if left out."
     )
     lane: Lane = MAIN
     capabilities: Capabilities | None = None
@@ -90,13 +90,13 @@ class StartIn(In):
         None, description="When the session ends by itself: an instant with its offset from UTC."
     )
     budget: BudgetIn | None = Field(
-        None, description="What the session may use with all that it starts."
+        None, description="What the session may use, with all that it starts."
     )
     webhook: WebhookIn | None = Field(None, description="Where its events are posted.")
     tags: Tags = None
-    queue: QueueEntryIn | None = Field(None, description="Where its turns stand in line.")
+    queue: QueueEntryIn | None = Field(None, description="The queue of its turns.")
     depth: int = Field(
-        0, ge=0, le=MOST_ABOVE, description="How many sessions elsewhere it is started for."
+        0, ge=0, le=MOST_ABOVE, description="How many sessions on other servers stand above it."
     )
 
     def new_session(self, *, tenant: str, principal: str) -> NewSession:
@@ -190,7 +190,7 @@ class CancelIn(In):
 
     reason: Reason = ""
     turn: Id | None = Field(
-        default=None, description="Only if it is this one, in its own lane.", examples=["t1"]
+        default=None, description="Stop only this turn, in its own lane.", examples=["t1"]
     )
     lane: Lane = MAIN
 
@@ -204,7 +204,7 @@ class EndIn(In):
 
 
 class RetryIn(In):
-    """Try a failed turn again, without saying anything anew."""
+    """Try a failed turn again from where it failed."""
 
     model_config = example({"lane": "main"})
 
@@ -212,7 +212,7 @@ class RetryIn(In):
 
 
 class CompactIn(In):
-    """Have less of a lane sent to the model from here on."""
+    """Shorten what the model is sent of a lane from here on."""
 
     model_config = example({"lane": "main", "dispatch_id": "compact-1"})
 
@@ -221,7 +221,7 @@ class CompactIn(In):
 
 
 class RewindIn(In):
-    """Have the model see the session as it did behind a turn."""
+    """Show the model the session as it was after a turn."""
 
     model_config = example({"to": "t3", "dispatch_id": "rewind-1"})
 
@@ -232,7 +232,7 @@ class RewindIn(In):
 
 
 class ReceiptOut(Out):
-    """Proof that something is in a session's queue for good."""
+    """Proof that something is durable in a session's queue."""
 
     model_config = example(
         {

@@ -27,18 +27,23 @@ AT_ONCE = "How many turns run at once, in the fleet; 0 is any number."
 IN_A_WORKER = "How many turns run at once in one worker; 0 is any number."
 OF_A_KEY = "How many turns run at once of a tenant's sessions with one key; 0 is any number."
 RATE = "How many turns begin in `per` seconds; 0 is any number."
-AHEAD = "How many seconds a session is ahead of its time, where it does not say itself."
+AHEAD = "A session counts as if it had asked so many seconds earlier, unless it says otherwise."
 DELAY = "How many seconds after its start a session's first turn begins at the earliest."
-SINGLE = "Whether a tenant has one living session per key: a start finds it."
+SINGLE = "A tenant has one living session per key: another start returns it."
 
 
 class QueueEntryIn(In):
     """Where a session stands in a queue."""
 
     name: Id = Field(examples=["reports"])
-    key: Id | None = Field(None, description="Of one key only so many run at once, if it says so.")
+    key: Id | None = Field(
+        None, description="Turns with the same key may be limited: see `per_key`."
+    )
     priority: int | None = Field(
-        None, ge=-MOST_AHEAD, le=MOST_AHEAD, description="How many seconds it is ahead of its time."
+        None,
+        ge=-MOST_AHEAD,
+        le=MOST_AHEAD,
+        description="It counts as if it had asked so many seconds earlier.",
     )
     delay: float | None = Field(None, ge=0, description="How many seconds it waits at first.")
 
@@ -70,7 +75,9 @@ class QueueOut(Out):
     settings: QueueSettingsOut
     running: int
     waiting: int
-    oldest_at: Instant | None = Field(description="Since when the oldest of those that wait does.")
+    oldest_at: Instant | None = Field(
+        description="Since when the one that has waited for longest does."
+    )
 
 
 class QueuesOut(Out):

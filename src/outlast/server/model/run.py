@@ -29,21 +29,21 @@ LONGEST_DELAY = 10 * 365 * 86_400.0
 Tags = Annotated[
     dict[str, str] | None,
     Field(
-        description="What the run is found by: at most 16 texts by name.",
+        description="Texts to find the run by: at most 16, by name.",
         examples=[{"customer": "42"}],
     ),
 ]
 
 
 class RunIn(In):
-    """A run to start. What its workflow takes is the `input`."""
+    """A run to start; `input` is what its workflow takes."""
 
     model_config = example({"input": {"month": "2026-01"}, "dispatch_id": "report-2026-01"})
 
     input: Any = None
     dispatch_id: DispatchId = None
     delay: float = Field(
-        0, ge=0, le=LONGEST_DELAY, description="Seconds after which it begins.", examples=[60]
+        0, ge=0, le=LONGEST_DELAY, description="Seconds until it begins.", examples=[60]
     )
     deadline: Deadline = Field(
         None, description="When the run errors: an instant with its offset from UTC."
@@ -51,11 +51,11 @@ class RunIn(In):
     tags: Tags = None
     capabilities: Capabilities | None = None
     webhook: WebhookIn | None = Field(None, description="Where its events are posted.")
-    queue: QueueEntryIn | None = Field(None, description="Where it stands in line.")
+    queue: QueueEntryIn | None = Field(None, description="The queue that it waits in.")
 
 
 class RunResultOut(Out):
-    """What a run has come to so far."""
+    """The result of a run so far."""
 
     model_config = example(
         {
@@ -86,7 +86,7 @@ class RunStartedOut(Out):
     run_id: str
     stream_url: str
     duplicate: bool = Field(description="Whether it had been started before.")
-    result: RunResultOut | None = Field(description="There where `wait=result` asked for it.")
+    result: RunResultOut | None = Field(description="With `wait=result`.")
 
 
 class RunItem(Out):
@@ -124,7 +124,7 @@ class RunPage(Out):
 
 
 class RunOut(RunItem):
-    """The record of a run: what it was given, how it stands, what it came to, and when."""
+    """The record of a run: its input, status, output and times."""
 
     model_config = example(
         {
@@ -178,7 +178,7 @@ class RunEventIn(In):
 
 
 class RunStepOut(Out):
-    """A step of a run. `name` is what it is known by."""
+    """A step of a run, known by its `name`."""
 
     name: str
     status: StepStatus
@@ -186,7 +186,7 @@ class RunStepOut(Out):
     value: Any
     error: FailureOut | None
     started_at: Instant | None = Field(
-        description="None: it would simply be done again, so its start is not recorded."
+        description="null if the start is not recorded, because the step may be done again."
     )
     ended_at: Instant | None
 

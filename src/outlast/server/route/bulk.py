@@ -21,7 +21,7 @@ router = APIRouter(prefix="/bulk", tags=["control"], route_class=JsonRoute)
 async def retry_turns(
     caller: Sender, backend: Served, body: Annotated[BulkRetryIn | None, Body()] = None
 ) -> BulkRetryOut:
-    """Try failed turns again, each once however often this is called."""
+    """Try failed turns again, each once, however often this is called."""
     body = body or BulkRetryIn()
     result = await backend.app.bulk.retry(
         code=body.code,
@@ -39,7 +39,7 @@ async def retry_turns(
 
 @router.post("/cancel", status_code=202, responses=answers(body=True))
 async def cancel_turns(caller: Sender, backend: Served, body: BulkCancelIn) -> BulkCancelOut:
-    """Stop the open turn of each lane, or its next message. What else is queued stays."""
+    """Stop the open turn of each lane, or its next message. Other queued messages stay."""
     result = await backend.app.bulk.cancel(
         agent=body.agent,
         status=body.status,

@@ -27,7 +27,7 @@ async def cancel_turn(
     backend: Served,
     body: Annotated[CancelIn | None, Body()] = None,
 ) -> AcceptedOut:
-    """Stop the open turn of a lane. The session and what is queued in it stay."""
+    """Stop the open turn of a lane. The session and its queue stay."""
     body = body or CancelIn()
     session, _ = await backend.handle(caller, session_id)
     await session.cancel(body.reason, turn=body.turn, lane=body.lane, principal=caller.name)
@@ -54,7 +54,7 @@ async def retry_turn(
     backend: Served,
     body: Annotated[RetryIn | None, Body()] = None,
 ) -> ReceiptOut:
-    """Try a failed turn again from where it failed, without saying anything anew."""
+    """Try a failed turn again from where it failed; no message is sent again."""
     body = body or RetryIn()
     session, _ = await backend.handle(caller, session_id)
     return ReceiptOut(**receipt_out(await session.retry(lane=body.lane, principal=caller.name)))
@@ -67,7 +67,7 @@ async def compact_context(
     backend: Served,
     body: Annotated[CompactIn | None, Body()] = None,
 ) -> ReceiptOut:
-    """Have less of a lane sent to the model from here on. The log stays whole."""
+    """Shorten what the model is sent of a lane from here on. The log stays whole."""
     body = body or CompactIn()
     session, _ = await backend.handle(caller, session_id)
     receipt = await session.compact(
@@ -80,7 +80,7 @@ async def compact_context(
 async def rewind_context(
     session_id: str, caller: Sender, backend: Served, body: RewindIn
 ) -> ReceiptOut:
-    """Have the model see the session as it did behind a turn. The log and the state stay."""
+    """Show the model the session as it was after a turn. The log and the state stay."""
     session, _ = await backend.handle(caller, session_id)
     receipt = await session.rewind(body.to, dispatch_id=body.dispatch_id, principal=caller.name)
     return ReceiptOut(**receipt_out(receipt))

@@ -88,7 +88,7 @@ async def start_run(
         float, Query(ge=0, le=LONGEST, description="How many seconds to wait at most.")
     ] = LONGEST,
 ) -> RunStartedOut:
-    """Start a run of a workflow; it is accepted for good when this answers.
+    """Start a run of a workflow; the run is durable when this answers.
 
     To wait for its result needs the scope `read`, too. A run that has not ended by then goes on:
     the answer is 202, and its stream tells the rest.

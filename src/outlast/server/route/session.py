@@ -46,7 +46,7 @@ Limit = Annotated[int, Query(ge=1, le=500, description="How many at most.")]
 async def start_session(
     body: StartIn, caller: Sender, backend: Served, request: Request, response: Response
 ) -> StartedOut:
-    """Start a session with a message; it is accepted for good when this answers."""
+    """Start a session with a message; the message is durable when this answers."""
     new = body.new_session(tenant=caller.tenant, principal=caller.name)
     session: Session[Any] = await start_described(backend.app, new)
     assert session.receipt is not None
@@ -98,7 +98,7 @@ async def show_session(
         Id | None, Query(description="Show the lanes behind this one: what `next_lane` gave.")
     ] = None,
 ) -> SessionOut:
-    """Show how a session stands, what it waits for, and what it has cost."""
+    """Show a session: its status, what it waits for, and what it has cost."""
     info = await backend.owned_session(caller, session_id)
     return await portray(backend.app.store, info, caller, lanes_after, MOST_LANES_LISTED)
 
@@ -109,9 +109,9 @@ async def erase_session(
     caller: Admin,
     backend: Served,
     cancel_remote: Annotated[
-        bool, Query(description="First end what it has going at remote agents.")
+        bool, Query(description="First end its sessions at remote agents.")
     ] = True,
 ) -> None:
-    """End a session and erase all that is known of it."""
+    """End a session and erase it with its children, for good."""
     info = await backend.owned_session(caller, session_id)
     await backend.app.erase(info.session_id, cancel_remote=cancel_remote)
