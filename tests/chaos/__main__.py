@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import asdict
 from rich.console import Console
 
+from chaos.budget import BudgetSettings, run_budgets
 from chaos.deploys import DeployReport, DeploySettings, run_deploys
 from chaos.disk import compiler, run_disk
 from chaos.display import show, show_takeovers, watching
@@ -60,6 +61,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="",
         help="nothing but an outage of a provider, in this way or in all",
     )
+    add("--budgets", action="store_true", help="nothing but sessions that share a budget")
     add("--deploys", action="store_true", help="nothing but deploys under live sessions")
     add("--plans", action="store_true", help="nothing but long plans whose worker is killed")
     add("--json", action="store_true", help="write the report as JSON")
@@ -100,6 +102,8 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end_all, asyncio.current_task())
     seed = options.seed if options.seed is not None else int(time.time())
     stores = STORES if options.store == "both" else (options.store,)
+    if options.budgets:
+        return 1 if await share_budgets(stores, seed, console) else 0
     if options.deploys:
         return 1 if await deploy_all(options, stores, seed, console) else 0
     if options.plans:
@@ -128,6 +132,7 @@ async def run_all(options: argparse.Namespace, console: Console) -> int:
     if not options.no_outages:
         lost += await lose_provider(options, stores, seed, console)
     lost += await carry_plans(stores, seed, console)
+    lost += await share_budgets(stores, seed, console)
     lost += await deploy_all(options, stores, seed, console)
     tell(console, reports, measured, as_json=options.json)
     is_good = all(r.is_clean for r in reports) and all(m.is_in_time for m in measured)
@@ -215,6 +220,21 @@ async def carry_plans(stores: Sequence[str], seed: int, console: Console) -> lis
         for each in ran:
             console.print(str(each))
             found += each.wrong
+    return found
+
+
+async def share_budgets(stores: Sequence[str], seed: int, console: Console) -> list[str]:
+    """Kill the workers of twenty trees of sessions that share one budget, again and again."""
+    found: list[str] = []
+    for store in stores:
+        with (
+            tempfile.TemporaryDirectory(prefix="outlast-chaos-") as name,
+            console.status(f"{store}: sessions with children under one budget"),
+        ):
+            async with opened(store, Path(name)) as place:
+                report = await run_budgets(BudgetSettings(seed=seed), Path(name), place)
+        console.print(str(report))
+        found += report.wrong
     return found
 
 

@@ -61,7 +61,7 @@ PRICES = Prices(
 )
 ANSWER = "What was asked for below is done, and all of it was found in good order by everybody."
 MOST_OUTPUT = 60
-OF_SESSION = Budget(tokens=40_000, steps=60)
+OF_SESSION: Mapping[str, Any] = {"tokens": 40_000, "steps": 60}
 LITTLE = 400
 """So many tokens may be too few for the next call."""
 
@@ -124,8 +124,8 @@ class Dies:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def tree(book: Book, dies: Dies) -> list[Agent[Any, Any]]:
-    """Return the agents, the one at the top first."""
+def tree(book: Book, dies: Dies, budget: Mapping[str, Any] = OF_SESSION) -> list[Agent[Any, Any]]:
+    """Return the agents, the one at the top first, whose sessions have this budget."""
 
     @tool(readonly=True)
     async def look(ctx: Context[Any], at: str) -> str:
@@ -139,7 +139,7 @@ def tree(book: Book, dies: Dies) -> list[Agent[Any, Any]]:
             Provider(level, book, dies),
             tools=[look],
             subagents=found[-1:],
-            budget=OF_SESSION if level == "desk" else None,
+            budget=Budget(**budget) if level == "desk" else None,
             model_options=ModelOptions(prices=PRICES, settings={"max_tokens": MOST_OUTPUT}),
             limits=Limits(max_crashes=100),
         )
@@ -152,6 +152,7 @@ async def work(
     *,
     url: str,
     book: str,
+    budget: Mapping[str, Any] = OF_SESSION,
     at: int = 0,
     when: When = "before",
     moment: str = "",
@@ -163,7 +164,7 @@ async def work(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     clock = Clock()
     store = CrashingStore(store_of(url, clock), at, when)
-    agents = tree(Book(book), Dies(moment, nth))
+    agents = tree(Book(book), Dies(moment, nth), budget)
     async with Outlast(agents, store=store, clock=clock, worker=HASTE):
         say_("at work")
         await stop.wait()
@@ -229,6 +230,7 @@ class Operator:
         self._app = app
         self._tenant = tenant
         self._limits = limits
+        self.raised = 0
         self.overdrawn: list[int] = []
         """By how many tokens, whenever it was looked at."""
 
@@ -247,6 +249,7 @@ class Operator:
             while not await self._is_short(tokens):  # noqa: ASYNC110 - budgets have no event
                 await asyncio.sleep(0.02)
             tokens += step
+            self.raised += 1
             await self._set(tokens)
 
     async def _set(self, tokens: int) -> None:

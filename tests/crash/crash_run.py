@@ -181,7 +181,8 @@ async def keep_working(
     Where sessions stay with their deployment, they are moved to the next.
     """
     for number, kill in enumerate((*kills, CrashPoint(0, "before"))):
-        assert not await app.check()
+        findings = await app.check()
+        assert not findings, findings
         process = await scene.worker(
             at=kill.commit, when=kill.when, deployment=f"v{number}", pin=scene.pin
         )
