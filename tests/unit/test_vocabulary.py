@@ -40,7 +40,7 @@ ORDINARY = frozenset(
     """
     access address admission after agents ai amount answer app arming asgi auth authorization
     backend backlog blocking body budgets builder bulk callback cancel cancellation change
-    channel charge chat check checkpoint child cli client clock coalesce code codec command compact
+    channel charge chat check child cli client clock coalesce code codec command compact
     connections consumer contact content context contract control conversation core counters
     crash cron database dead decision decode demo dependency deployments dev directory
     dispatcher display document done draft durability durable encode encoding encryption end
