@@ -134,7 +134,8 @@ async def test_a_client_may_know_what_a_call_has_cost() -> None:
     options = ModelOptions(stream=False)
     async with running(Agent("a", Knowing([], name="wise"), model_options=options)) as app:
         session = await app.start("a", "go")
-        assert (await session.wait()).usage.own.usd == Decimal("0.005")
+        used = (await session.wait()).usage.own
+        assert str(used.usd) == "0.005"
         [event] = await the(session, "usage.recorded")
         assert event.data["prices"] == "the provider's word"
 

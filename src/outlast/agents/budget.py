@@ -73,7 +73,7 @@ def budget_of(terms: BudgetTerms) -> Budget:
     nano, time = known.pop("nano_usd", None), known.pop("wall_ms", None)
     return Budget(
         **known,
-        usd=None if nano is None else Decimal(nano).scaleb(-9),
+        usd=None if nano is None else Decimal(nano) / NANO,
         wall_time=None if time is None else time / 1000,
         on_end=terms.on_end,
         unpriced=terms.unpriced,

@@ -45,7 +45,9 @@ class UsageSum(Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def usd(self) -> Decimal:
         """What the calls cost whose price was known, in US dollars."""
-        return Decimal(self.nano_usd).scaleb(-9)
+        return (
+            Decimal(self.nano_usd) / 10**9
+        )  # and not `scaleb`: a sum is shown as 0.25, not 0.250000000
 
     @property
     def tokens(self) -> int:
