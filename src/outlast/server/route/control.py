@@ -27,7 +27,7 @@ async def cancel_turn(
     backend: Served,
     body: Annotated[CancelIn | None, Body()] = None,
 ) -> AcceptedOut:
-    """Stop the open turn of a lane. The session and its queue stay."""
+    """Stop the open turn of a lane, or its next message. The session and its queue stay."""
     body = body or CancelIn()
     session, _ = await backend.handle(caller, session_id)
     await session.cancel(body.reason, turn=body.turn, lane=body.lane, principal=caller.name)
