@@ -178,7 +178,7 @@ class Outlast:
         """Build the router of messages to sessions and the routes of events out of them."""
         agents, store, clock, inbox = self.agents, self.store, self.clock, self._inbox
         canceller = RemoteCanceller(agents, store, lambda: self.public_url)
-        senders = ChannelSenders(channels, agents, store, clock)
+        senders = ChannelSenders(channels, agents, store, clock, self._anchor)
         self._hooks = Hooks(name for each in agents.values() for name in each.tools)
         settings = settings_of(WebhookSettings, "webhooks", webhooks)
         poster = WebhookConsumer(agents, settings, store, clock)
@@ -195,6 +195,10 @@ class Outlast:
         self._channels = ChannelReceiver(channels, store, clock, self._router)
         self._callbacks = Callbacks(agents, store, clock, inbox, self._router.handle)
         self._erasure = SessionEraser(store, inbox, canceller.all_below)
+
+    async def _anchor(self, session_id: str, channel: str, thread: str, *, dispatch_id: str) -> Any:
+        """Anchor a session where its channel has said: the receiver is made after the senders."""
+        return await self._channels.anchor(session_id, channel, thread, dispatch_id=dispatch_id)
 
     # Life
 

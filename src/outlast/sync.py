@@ -486,6 +486,25 @@ class SyncChannelReceiver(Bridge[ChannelReceiver]):
         """Bring a post to its session, and return the receipt or the channel's own answer."""
         return self._thread.run(self._target.receive(name, headers, body))
 
+    def anchor(
+        self,
+        session_id: str,
+        channel: str,
+        thread: str,
+        *,
+        dispatch_id: str | None = None,
+        principal: str = "",
+    ) -> SyncReceipt[Any]:
+        """Have a session told in a thread of a channel from now on, wherever it began."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.anchor(
+                    session_id, channel, thread, dispatch_id=dispatch_id, principal=principal
+                )
+            ),
+            self._thread,
+        )
+
 
 class SyncConnectionControl(Bridge[ConnectionControl]):
     """`ConnectionControl` for sync code."""

@@ -68,9 +68,9 @@ def is_handed_out(kind: type) -> bool:
 HANDED_OUT = set(
     "BudgetControl BulkControl Callback Callbacks ChannelReceiver ConnectionControl Context"
     " DeploymentControl InstructionContext Observation PolicyCall ProgressSection"
-    " PromptContext ProviderControl QueueControl Receipt RemoteBudgets RemoteBulk RemoteDeployments"
-    " RemoteProviders RemoteQueues RemoteReceipt RemoteRun RemoteSession RemoteUsage RemoteWorkers"
-    " Run ScheduleControl Session StartedChild WorkflowContext"
+    " PromptContext ProviderControl QueueControl Receipt RemoteBudgets RemoteBulk RemoteChannels"
+    " RemoteDeployments RemoteProviders RemoteQueues RemoteReceipt RemoteRun RemoteSession"
+    " RemoteUsage RemoteWorkers Run ScheduleControl Session StartedChild WorkflowContext"
     " SessionChanges SessionContext SessionMutation Slice SliceChanges SliceMutation SliceQuery"
     " Subagent TurnContext Worker WorkerControl".split()
 )

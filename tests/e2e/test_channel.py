@@ -13,16 +13,24 @@ from typing import Any
 import msgspec
 import pytest
 from front_desk import QUICK, SECRET, front_desk
-from http_scene import FAST, teller
+from http_scene import FAST, on_a_socket, teller
 from msgspec.structs import replace
-from scene import results_of
+from scene import results_of, seen, until
 from sign_in_scene import KEY
 from webhook_receiver import Post, Receiver, Reply, failing, ok
 from webhook_setup import QUICK as PATIENT
 
-from outlast import Agent, Connection, ConnectionSettings, Context, Event, Outlast, tool
+from outlast import Agent, Connection, ConnectionSettings, Context, Event, Outlast, Token, tool
 from outlast.agents.model.client import ModelRequest
-from outlast.errors import OutlastError, SessionOver, StoreUnavailable, UnknownChannel, Unreachable
+from outlast.client import Client
+from outlast.errors import (
+    OutlastError,
+    SessionOver,
+    StoreUnavailable,
+    UnknownChannel,
+    UnknownSession,
+    Unreachable,
+)
 from outlast.integration.channel import (
     Channel,
     Inbound,
@@ -500,13 +508,14 @@ class Board(Channel):
             return None
         return Inbound(id=said["id"], thread=said["thread"], message=said["text"])
 
-    async def send(self, outgoing: Outgoing, thread: str) -> None:
+    async def send(self, outgoing: Outgoing, thread: str) -> str | None:
         self.called.set()
         if self.hang:
             await self.hang.wait()
         async with self.news:
             self.sent.append((thread, outgoing.text))
             self.news.notify_all()
+        return None
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(60), self.news:
@@ -605,6 +614,180 @@ async def test_a_session_that_moves_to_another_channel_is_told_only_there() -> N
         assert not await verify(app.store, session)
     assert board.sent == [("dm-1", "In here.")]
     assert wall.sent == [("w-1", "Up here."), ("w-1", "Still.")]
+
+
+def asking() -> Agent[Any, Any]:
+    """An agent whose first answer is a question, and then what it was told."""
+
+    @tool
+    async def ask(ctx: Context) -> str:
+        """Ask."""
+        return (await ctx.ask("Which one?")).text
+
+    def follow(request: ModelRequest) -> Any:
+        last = request.view.messages[-1]
+        return say(f"Heard: {last}"[-20:]) if len(request.view.messages) > 1 else call("ask")
+
+    return Agent("clerk", ScriptedModel(follow), tools=[ask])
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_an_app_anchors_a_session_wherever_it_began_and_old_addresses_are_forwarded(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'outlast.db'}"
+    if store == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    board, wall = Board(), Board("wall")
+    app = Outlast([asking()], store=url, worker=FAST, webhooks=QUICK, channels=[board, wall])
+    async with app:
+        session = await app.start("clerk", "hello", continuation_token="chosen by the app")
+        assert (await session.wait()).is_waiting
+        assert board.sent == []
+
+        receipt = await app.channels.anchor(session.id, "board", "b-1", dispatch_id="once")
+        assert (await receipt.result()).status == "completed"
+        again = await app.channels.anchor(session.id, "board", "b-1", dispatch_id="once")
+        assert again.duplicate
+        [asked] = await session.requests()
+        await session.answer(asked.request_id, text="this one")
+        await board.until(1)
+
+        assert await say_to(app, "b-1", "from the board", "1") == session.id
+        await board.until(2)
+        await (await app.send(Token("chosen by the app"), "to the old address")).result()
+        await board.until(3)
+        moved = await app.channels.anchor(session.id, "wall", "w-1")
+        assert (await moved.result()).status == "completed"
+        await (await session.send("and now?")).result()
+        await wall.until(1)
+        back = await app.channels.anchor(session.id, "board", "b-1")
+        assert (await back.result()).status == "completed"
+        await (await session.send("and again?")).result()
+        await board.until(4)
+        assert not await verify(app.store, session.id)
+    assert [thread for thread, _ in board.sent] == ["b-1"] * 4
+    assert [thread for thread, _ in wall.sent] == ["w-1"]
+
+
+async def test_an_app_cannot_anchor_a_session_in_anothers_thread_or_in_no_channel() -> None:
+    board = Board()
+    app = Outlast([asking()], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
+    async with app:
+        first = await say_to(app, "b-1", "hello", "1")
+        session = await app.start("clerk", "hello")
+        with pytest.raises(UnknownChannel, match="this app has no channel wall"):
+            await app.channels.anchor(session.id, "wall", "w-1")
+        with pytest.raises(UnknownSession):
+            await app.channels.anchor("ses_0", "board", "b-2")
+
+        result = await (await app.channels.anchor(session.id, "board", "b-1")).result()
+
+        assert (result.status, result.error and result.error.code) == ("refused", "TOKEN_TAKEN")
+        assert await say_to(app, "b-1", "still here", "2") == first
+        await session.end()
+        await until(session, "session.ended")
+        with pytest.raises(SessionOver):
+            await app.channels.anchor(session.id, "board", "b-2")
+
+
+async def test_a_hook_anchors_a_session() -> None:
+    board = Board()
+    app = Outlast([asking()], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
+
+    @app.hook("request.opened")
+    async def escalate(event: Event) -> None:
+        await app.channels.anchor(
+            event.session_id, "board", "on-call", dispatch_id=f"escalate {event.offset}"
+        )
+
+    async with app:
+        session = await app.start("clerk", "hello")
+        [asked] = (await session.wait()).requests
+        await seen(session, "session.rekeyed")
+        await session.answer(asked.request_id, text="this one")
+        await board.until(1)
+    assert [thread for thread, _ in board.sent] == ["on-call"]
+
+
+async def test_a_channel_anchors_a_session_in_the_thread_that_it_begins() -> None:
+    class Forum(Board):
+        async def send(self, outgoing: Outgoing, thread: str) -> str | None:
+            await super().send(outgoing, thread)
+            return f"{thread}/topic-{outgoing.id.rpartition('-')[2]}" if "/" not in thread else None
+
+    forum = Forum()
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(lambda _: say("Yes.")))
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[forum])
+    async with app:
+        session = await app.session(await say_to(app, "general", "hello", "1"))
+        await forum.until(1)
+        await seen(session, "session.rekeyed")
+        await (await session.send("again")).result()
+        await forum.until(2)
+        [_, topic] = [thread for thread, _ in forum.sent]
+        assert topic.startswith("general/topic-")
+        assert await say_to(app, topic, "in the topic", "2") == session.id
+        assert await say_to(app, "general", "in the old place", "3") == session.id
+        await forum.until(4)
+    assert {thread for thread, _ in forum.sent[1:]} == {topic}
+
+
+async def test_a_client_and_a_command_anchor_a_session(path: Path, tmp_path: Path) -> None:
+    store, board = f"sqlite:///{path}", Board()
+    (tmp_path / "shop.py").write_text(SHOP.format(store=store))
+    app = Outlast([asking()], store=store, worker=FAST, webhooks=QUICK, channels=[board])
+    async with app, on_a_socket(app) as (host, port), Client(f"http://{host}:{port}") as client:
+        session = await client.start("clerk", "hello")
+        receipt = await client.channels.anchor(session.id, "board", "b-1", dispatch_id="once")
+        assert (await receipt.result()).status == "completed"
+        again = await client.channels.anchor(session.id, "board", "b-1", dispatch_id="once")
+        assert again.duplicate
+        [asked] = (await session.wait()).requests
+        await session.answer(asked.request_id, text="this one")
+        await board.until(1)
+        with pytest.raises(UnknownChannel):
+            await client.channels.anchor(session.id, "wall", "w-1")
+
+        command = [sys.executable, "-m", "outlast.cli", "anchor", session.id, "board", "b-2"]
+        process = await asyncio.create_subprocess_exec(
+            *command, "--app", "shop:app", cwd=tmp_path, stdout=subprocess.PIPE
+        )
+        told, _ = await process.communicate()
+        assert (process.returncode, told[:6]) == (0, b"queued")
+        await seen(await app.session(session.id), "session.rekeyed", 2)
+        await (await session.send("again")).result()
+        await board.until(2)
+    assert [thread for thread, _ in board.sent] == ["b-1", "b-2"]
+
+
+SHOP = """
+from outlast import Agent, Outlast
+from outlast.integration.channel import Channel
+from outlast.testing import ScriptedModel
+
+class Board(Channel):
+    def verify(self, request): ...
+    def read(self, request): ...
+    async def send(self, outgoing, thread): ...
+
+clerk = Agent("clerk", ScriptedModel([]))
+app = Outlast([clerk], store="{store}", channels=[Board("board", clerk)])
+"""
+
+
+async def test_a_session_that_is_anchored_in_a_channel_that_is_gone_says_so(path: Path) -> None:
+    store, board = f"sqlite:///{path}", Board()
+    async with Outlast([asking()], store=store, worker=None, channels=[board]) as app:
+        session = (await app.start("clerk", "hello")).id
+        await app.channels.anchor(session, "board", "b-1")
+    app = Outlast([asking()], store=store, worker=FAST, webhooks=QUICK, channels=[Board("wall")])
+    async with app, asyncio.timeout(60):
+        error = ""
+        while not error:
+            error = "".join(each.error for each in await app.store.outbox.cursors(session))
+            await asyncio.sleep(0.01)
+    assert error.startswith("this app has no channel board: nobody is told")
 
 
 async def test_a_session_cannot_be_anchored_where_nobody_can_be_told() -> None:
@@ -718,7 +901,7 @@ async def test_nothing_is_told_of_a_session_that_was_erased_meanwhile() -> None:
         await board.until(1)
         [event] = [e async for e in session.events(follow=False) if e.type == "turn.completed"]
         [cursor] = await app.store.outbox.cursors(session.id)
-        senders = ChannelSenders({board.name: board}, app.agents, app.store, app.clock)
+        senders = ChannelSenders({board.name: board}, app.agents, app.store, app.clock, app._anchor)
         receiver = senders.find(cursor)
         assert receiver is not None
         await app.erase(session.id)

@@ -180,6 +180,7 @@ NEEDED = {
         get /v1/queues, get /v1/queues/{name}, get /v1/deployments""",
     "admin": """delete /v1/sessions/{session_id}, post /v1/sessions/{session_id}/state,
         post /v1/queues/{name}, delete /v1/queues/{name}, put /v1/budgets,
+        post /v1/sessions/{session_id}/anchor,
         post /v1/deployments/{name}/promote, post /v1/deployments/{name}/retire""",
 }
 

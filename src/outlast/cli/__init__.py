@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli.command import budgets, deployments, keys, queues, runs, schedules, webhooks
+from outlast.cli.command.anchor import anchor
 from outlast.cli.command.answer import answer
 from outlast.cli.command.cancel import cancel
 from outlast.cli.command.chat import chat
@@ -43,7 +44,7 @@ from outlast.core.name import is_storable
 COMMANDS = (
     *(demo, dev, chat, run, serve, worker),
     *(sessions, show, explain, logs, prompt, milestones, skills),
-    *(send, answer, requests, cancel, retry, end, compact, rewind),
+    *(send, answer, requests, cancel, retry, end, compact, rewind, anchor),
     *(workers, lanes, drain, providers, usage, verify, check),
 )
 GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {

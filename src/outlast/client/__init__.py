@@ -9,7 +9,13 @@ async with Client("https://agents.example.com", token) as client:
 from outlast.client.budget import RemoteBudgets
 from outlast.client.bulk import RemoteBulk
 from outlast.client.client import Client
-from outlast.client.fleet import RemoteDeployments, RemoteProviders, RemoteQueues, RemoteWorkers
+from outlast.client.fleet import (
+    RemoteChannels,
+    RemoteDeployments,
+    RemoteProviders,
+    RemoteQueues,
+    RemoteWorkers,
+)
 from outlast.client.info import RemoteInfo, RemoteWait
 from outlast.client.listing import ListPage
 from outlast.client.run import RemoteRun
@@ -22,6 +28,7 @@ __all__ = [
     "ListPage",
     "RemoteBudgets",
     "RemoteBulk",
+    "RemoteChannels",
     "RemoteDeployments",
     "RemoteInfo",
     "RemoteProviders",

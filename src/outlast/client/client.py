@@ -24,6 +24,7 @@ from outlast.client.encode import (
     type_of,
 )
 from outlast.client.fleet import (
+    RemoteChannels,
     RemoteDeployments,
     RemoteProviders,
     RemoteQueues,
@@ -118,6 +119,11 @@ class Client:
     def workers(self) -> RemoteWorkers:
         """The workers of the server, and the lanes that they carry."""
         return RemoteWorkers(self._connection)
+
+    @property
+    def channels(self) -> RemoteChannels:
+        """The channels of the server's app."""
+        return RemoteChannels(self._connection)
 
     @property
     def queues(self) -> RemoteQueues:

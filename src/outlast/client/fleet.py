@@ -1,6 +1,7 @@
-"""What a server tells of those who do the work there: workers, queues, providers, deployments."""
+"""The parts of a server beside its sessions: workers, queues, providers, channels, deployments."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from outlast.client.connection import ServerConnection, segment
 from outlast.client.decode import decode
@@ -16,6 +17,7 @@ from outlast.client.listing import (
     WireTried,
     WireWorkers,
 )
+from outlast.client.session import RemoteReceipt, RemoteSession
 from outlast.core.instant import Span
 from outlast.core.lane import Status
 from outlast.core.queue import check_queue
@@ -114,6 +116,20 @@ class RemoteProviders:
         """Have the first in each line ask its provider now; return how many lines there are."""
         raw = await self._connection.call("POST", "/providers/try", body=some(agent=agent))
         return decode(raw, WireTried).tried
+
+
+class RemoteChannels:
+    """The channels of the app behind a server: `client.channels`."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    async def anchor(
+        self, session_id: str, channel: str, thread: str, *, dispatch_id: str | None = None
+    ) -> RemoteReceipt[Any]:
+        """Have a session told in a thread of a channel from now on, wherever it began."""
+        session: RemoteSession[Any] = RemoteSession(self._connection, session_id)
+        return await session._anchor(channel, thread, dispatch_id)
 
 
 class RemoteDeployments:

@@ -267,6 +267,12 @@ class RemoteSession(Generic[Out]):
         """Show the model the session as it was after the turn `to`. The log stays whole."""
         return await self._change_context("rewind", {"to": check_id("turn", to)}, dispatch_id)
 
+    async def _anchor(
+        self, channel: str, thread: str, dispatch_id: str | None
+    ) -> RemoteReceipt[Out]:
+        body = {"channel": check_id("channel", channel), "thread": check_id("thread", thread)}
+        return await self._change_context("anchor", body, dispatch_id)
+
     async def _change_context(
         self, op: str, body: Mapping[str, Any], dispatch_id: str | None
     ) -> RemoteReceipt[Out]:

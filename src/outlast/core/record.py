@@ -1280,7 +1280,7 @@ class StateRolledBack(Record, frozen=True, kw_only=True, tag="state.rolled_back"
     logs: tuple[str, ...] = ()
 
 
-StateOperation = Literal["seed", "append", "dispatch", "reset", "rollback"]
+StateOperation = Literal["seed", "append", "dispatch", "reset", "rollback", "rekey"]
 
 
 class StateChangeRequested(Record, frozen=True, kw_only=True, tag="state.change_requested"):
@@ -1289,6 +1289,7 @@ class StateChangeRequested(Record, frozen=True, kw_only=True, tag="state.change_
     `seed` and `append` have the `values` of a `slice`, which may be a `log`. `dispatch` has an
     `event` by the name of its class, the one of its `values`, for a `slice` or for all that have a
     reducer for it. `rollback` has all `slices` as they are to be, those in `logs` being logs.
+    `rekey` has what a `SessionRekeyed` is to say.
     """
 
     internal: ClassVar[bool] = True
@@ -1302,6 +1303,9 @@ class StateChangeRequested(Record, frozen=True, kw_only=True, tag="state.change_
     slices: dict[str, tuple[SliceValue, ...]] = {}
     logs: tuple[str, ...] = ()
     principal: str = ""
+    token: str = ""
+    revoked: tuple[str, ...] = ()
+    outbox: tuple[NewOutboxCursor, ...] = ()
 
 
 class StateChangeRefused(Record, frozen=True, kw_only=True, tag="state.change_refused"):

@@ -4,6 +4,8 @@ They arrive for `main`, and its owner takes them between the steps of a turn, or
 the lane runs. Refuses to know reducers: what needs them is in `agents/state/change_request.py`.
 """
 
+from collections.abc import Sequence
+
 from outlast.core import record as r
 from outlast.core.action import AnyAction, CallModel, ChangeState, Park
 from outlast.core.lane import Lane
@@ -23,6 +25,12 @@ TURNS_OPEN = r.Failure(
     "another lane of the session has an open turn, and a rollback changes the state of all lanes:"
     " ask again when that turn has ended, or cancel it",
 )
+TOKEN_OF_ANOTHER = r.Failure(
+    "TOKEN_TAKEN",
+    "another session has this continuation token, or this one is over: choose another",
+)
+REFUSED_CHANGES = {"turns_open": TURNS_OPEN, "token_taken": TOKEN_OF_ANOTHER}
+"""What is said of a change that the store refused, by its reason."""
 
 
 def check_size(change: r.StateChangeRequested) -> None:
@@ -78,7 +86,14 @@ def slices_of(change: r.StateChangeRequested) -> Slices:
     return {name: KeptSlice(values, name in change.logs) for name, values in kept}
 
 
-def change_made(change: r.StateChangeRequested, records: list[StateRecord]) -> list[r.AnyRecord]:
+def rekeyed(change: r.StateChangeRequested) -> r.SessionRekeyed:
+    """Return the record of another address that was asked for from outside."""
+    return r.SessionRekeyed(token=change.token, revoked=change.revoked, outbox=change.outbox)
+
+
+def change_made(
+    change: r.StateChangeRequested, records: Sequence[r.AnyRecord]
+) -> list[r.AnyRecord]:
     """Return a change with the end of its delivery: one commit, or it is taken again."""
     return [*records, r.DeliverySettled(delivery_id=change.delivery_id, outcome="completed")]
 

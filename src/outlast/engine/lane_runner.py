@@ -81,10 +81,12 @@ from outlast.core.result import (
 )
 from outlast.core.slice import Slices
 from outlast.core.state_change import (
+    REFUSED_CHANGES,
     TURNS_OPEN,
     change_made,
     change_refused,
     put_change_first,
+    rekeyed,
 )
 from outlast.core.visible import visible_line
 from outlast.engine.budget_gate import BudgetDirectory, BudgetGate
@@ -414,11 +416,13 @@ class LaneRunner:
         except NotEncodable as error:
             self.lane.write(change_refused(change, Failure(error.code, error.message)))
             return True
-        if refused and refused.reason == "turns_open":
-            self.lane.write(change_refused(change, TURNS_OPEN))
+        if refused and refused.reason in REFUSED_CHANGES:
+            self.lane.write(change_refused(change, REFUSED_CHANGES[refused.reason]))
         return not refused
 
     def _changed(self, change: r.StateChangeRequested, slices: Slices) -> list[AnyRecord]:
+        if change.op == "rekey":
+            return change_made(change, [rekeyed(change)])
         try:
             return change_made(change, self._executor.change_state(change, slices))
         except OutlastError as error:

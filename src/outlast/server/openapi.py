@@ -12,7 +12,7 @@ from outlast.server.principal import SCOPES
 TAGS = {
     "sessions": "Start sessions, list them, look at them, erase them.",
     "deliveries": "Send to a session, by its id or by its continuation token.",
-    "control": "Cancel, end, retry, compact, rewind.",
+    "control": "Cancel, end, retry, compact, rewind, anchor.",
     "streams": "Read a session's log, and what is added to it.",
     "agents": "The one session of an agent that has a key.",
     "runs": "Start runs of workflows, list them, read and steer them.",

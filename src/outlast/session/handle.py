@@ -505,6 +505,17 @@ class Session(Generic[Out]):
         change = replace(change, principal=principal)
         return await self._add(await self.info(), change, MAIN, f"session:{self.id}", dispatch_id)
 
+    async def _rekey(
+        self,
+        token: str,
+        outbox: tuple[r.NewOutboxCursor, ...],
+        dispatch_id: str | None,
+        principal: str,
+    ) -> Receipt[Out]:
+        """Ask for another address, and for the cursors that tell there what happens from then."""
+        change = r.StateChangeRequested(delivery_id="", op="rekey", token=token, outbox=outbox)
+        return await self._change(check_who(PRINCIPAL, principal), change, dispatch_id)
+
     async def compact(
         self, *, lane: str = MAIN, dispatch_id: str | None = None, principal: str = ""
     ) -> Receipt[Out]:

@@ -57,8 +57,11 @@ class Channel(ABC):
         """
 
     @abstractmethod
-    async def send(self, outgoing: Outgoing, thread: str) -> None:
+    async def send(self, outgoing: Outgoing, thread: str) -> str | None:
         """Send an event to a thread.
+
+        Where the other side begins a thread of its own with it, return that: the session is
+        anchored there, and what comes next is sent to it.
 
         It is called at least once, in order for each session. If it raises, it is called again
         after a growing pause, for a day. Raise Unreachable with `retry_after` if the other side

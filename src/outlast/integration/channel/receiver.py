@@ -6,6 +6,7 @@ from typing import Any
 from outlast.clock import Clock
 from outlast.core.instant import date_of
 from outlast.core.name import OF_CHANNEL, check_id, storable_key
+from outlast.core.record import NewOutboxCursor
 from outlast.errors import (
     SessionOver,
     TokenTaken,
@@ -61,6 +62,31 @@ class ChannelReceiver:
             return ReceivedRequest(answer=found)
         take = self._send if found.reply is None else self._answer
         return ReceivedRequest(await take(channel, found), found.answer)
+
+    async def anchor(
+        self,
+        session_id: str,
+        channel: str,
+        thread: str,
+        *,
+        dispatch_id: str | None = None,
+        principal: str = "",
+    ) -> Receipt[Any]:
+        """Have a session told in a thread of a channel from now on, wherever it began.
+
+        Its answers, requests and sign-ins go there, and messages from there to the session; those
+        to its old address are forwarded. The owner of its lane `main` does it between two steps;
+        the receipt's `result()` waits for that, and is "refused" where the thread has a session of
+        its own. The same `dispatch_id` again is the same change.
+
+        Raises:
+            UnknownChannel: The app has no such channel: nobody could be told.
+            SessionOver: Nothing more happens in the session.
+        """
+        known = self.check(channel)
+        session: Session[Any] = self._router.handle(check_id("session", session_id))
+        outbox = (NewOutboxCursor(OF_CHANNEL + known.name, known.events),)
+        return await session._rekey(known.token(thread), outbox, dispatch_id, principal)
 
     async def _send(self, channel: Channel, found: Inbound) -> Receipt[Any]:
         assert found.message is not None

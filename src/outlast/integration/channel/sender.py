@@ -1,19 +1,30 @@
 """Channels as a consumer of the outbox: each sends events, as text, to its sessions' threads."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Any, Protocol
 
 from outlast.agents.subscription import StartingSession
 from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.core.instant import date_of
-from outlast.core.name import OF_CHANNEL
-from outlast.core.record import NewOutboxCursor, SessionRekeyed
+from outlast.core.name import OF_CHANNEL, storable_key
+from outlast.core.record import Entry, NewOutboxCursor, SessionRekeyed
+from outlast.errors import DispatchConflict, SessionOver, Unreachable
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.outgoing import compose
 from outlast.integration.outbox.consumer import FunctionReceiver
 from outlast.integration.outbox.webhook import Subscriber, output_of
 from outlast.store import OutboxCursor, Store
+
+
+class Anchor(Protocol):
+    """Has a session told in a thread of a channel from then on."""
+
+    async def __call__(
+        self, session_id: str, channel: str, thread: str, *, dispatch_id: str
+    ) -> Any: ...
 
 
 class ChannelSenders:
@@ -25,8 +36,10 @@ class ChannelSenders:
         agents: Mapping[str, Subscriber],
         store: Store,
         clock: Clock,
+        anchor: Anchor,
     ) -> None:
         self._channels = channels
+        self._anchor = anchor
         self._agents = agents
         self._store = store
         self._clock = clock
@@ -49,8 +62,10 @@ class ChannelSenders:
     def find(self, cursor: OutboxCursor) -> FunctionReceiver | None:
         if not cursor.name.startswith(OF_CHANNEL):
             return None
-        channel = self._channels.get(cursor.name.removeprefix(OF_CHANNEL))
-        return FunctionReceiver(cursor.name, partial(self._send, channel)) if channel else None
+        name = cursor.name.removeprefix(OF_CHANNEL)
+        channel = self._channels.get(name)
+        tell = partial(self._send, channel) if channel else partial(tell_nobody, name)
+        return FunctionReceiver(cursor.name, tell)
 
     async def _send(self, channel: Channel, event: Event) -> None:
         info = await self._store.listing.session(event.session_id)
@@ -62,32 +77,62 @@ class ChannelSenders:
             agent = self._agents.get(info.agent)
             wraps = agent is not None and agent.wraps_output
             output = await output_of(self._store, event, wraps_output=wraps)
-        await channel.send(compose(event, info, output, date_of(self._clock.now())), thread)
+        outgoing = compose(event, info, output, date_of(self._clock.now()))
+        moved = await channel.send(outgoing, thread)
+        if moved is not None and moved != thread:
+            await self._move(channel, event, moved)
+
+    async def _move(self, channel: Channel, event: Event, thread: str) -> None:
+        """Anchor a session where the other side goes on with it; told again, it moves once."""
+        dispatch_id = storable_key(f"{OF_CHANNEL}{channel.name}:moved:{event.offset}")
+        with suppress(DispatchConflict, SessionOver):  # it has moved already, or is over
+            await self._anchor(event.session_id, channel.name, thread, dispatch_id=dispatch_id)
 
     async def _thread(self, channel: Channel, event: Event) -> str | None:
         """Return the thread of a channel in which a session's event is told, if it is.
 
         That is where the session is anchored: the newest token of a thread that leads to it. A
         session that is over has no such token any more; then it is the newest of all. What
-        happened before it was anchored in another channel is still told here.
+        happened before it was anchored in another channel is told where it was then.
         """
-        anchor, ours, living = "", "", ""
-        for token, leads in await self._store.listing.tokens(event.session_id):
-            if not token.startswith(OF_CHANNEL):
-                continue
-            if leads or not living:
-                anchor, living = token, token if leads else ""
-            ours = token if channel.thread(token) is not None else ours
-        if channel.thread(anchor) is None and ours and not await self._moved_later(event):
+        tokens = await self._store.listing.tokens(event.session_id)
+        known = [(token, leads) for token, leads in tokens if token.startswith(OF_CHANNEL)]
+        if not known:
             return None
-        return channel.thread(anchor) or (channel.thread(ours) if ours else None)
+        is_alone = all(channel.thread(token) is not None for token, _ in known)
+        if not is_alone and await self._moved_later(event):
+            return channel.thread(await self._anchored_before(event) or known[0][0])
+        living = [token for token, leads in known if leads] or [token for token, _ in known]
+        return channel.thread(living[-1])
 
     async def _moved_later(self, event: Event) -> bool:
         """Say whether a session was anchored in a channel after something happened in it."""
         position = event.offset
         while entries := (await self._store.log.read(event.session_id, position)).entries:
-            for entry in entries:
-                if isinstance(entry.record, SessionRekeyed) and entry.record.outbox:
-                    return True
+            if any(anchor_in(entry) for entry in entries):
+                return True
             position = entries[-1].offset
         return False
+
+    async def _anchored_before(self, event: Event) -> str:
+        """Return the token by which a session was last anchored before something happened."""
+        position = event.offset
+        while entries := (await self._store.log.read_back(event.session_id, position)).entries:
+            if found := [anchor for entry in entries if (anchor := anchor_in(entry))]:
+                return found[-1]
+            position = entries[0].offset
+        return ""
+
+
+def anchor_in(entry: Entry) -> str:
+    """Return the token of a channel's thread with which a record anchors a session, if it does."""
+    record = entry.record
+    return record.token if isinstance(record, SessionRekeyed) and record.outbox else ""
+
+
+async def tell_nobody(channel: str, event: Event) -> None:
+    """Say of a session that is anchored in a channel which this app does not have."""
+    raise Unreachable(
+        f"this app has no channel {channel}: nobody is told. Add the channel, or anchor the"
+        " session elsewhere: outlast anchor"
+    )

@@ -231,6 +231,16 @@ class RewindIn(In):
     dispatch_id: DispatchId = None
 
 
+class AnchorIn(In):
+    """Have a session told in a thread of a channel from now on."""
+
+    model_config = example({"channel": "desk", "thread": "room-7", "dispatch_id": "anchor-1"})
+
+    channel: Annotated[Id, Field(description="A channel of the server's app.", examples=["desk"])]
+    thread: Annotated[Id, Field(description="A thread of it.", examples=["room-7"])]
+    dispatch_id: DispatchId = None
+
+
 class ReceiptOut(Out):
     """Proof that something is durable in a session's queue."""
 

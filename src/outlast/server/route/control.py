@@ -1,13 +1,14 @@
-"""Steering a session: cancel, end, retry, compact, rewind. Each is done by the lane's owner."""
+"""Steering a session: cancel, end, retry, compact, rewind, anchor. The lane's owner does each."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Body
 
 from outlast.server.body import JsonRoute
-from outlast.server.dependency import Sender, Served, answers
+from outlast.server.dependency import Admin, Sender, Served, answers
 from outlast.server.model.delivery import (
     AcceptedOut,
+    AnchorIn,
     CancelIn,
     CompactIn,
     EndIn,
@@ -83,4 +84,23 @@ async def rewind_context(
     """Show the model the session as it was after a turn. The log and the state stay."""
     session, _ = await backend.handle(caller, session_id)
     receipt = await session.rewind(body.to, dispatch_id=body.dispatch_id, principal=caller.name)
+    return ReceiptOut(**receipt_out(receipt))
+
+
+@router.post("/anchor", status_code=202, responses=answers(404, 409, body=True))
+async def anchor_session(
+    session_id: str, caller: Admin, backend: Served, body: AnchorIn
+) -> ReceiptOut:
+    """Tell what happens in the session in a thread of a channel from now on.
+
+    Messages from that thread go to the session, and those to its old address still do.
+    """
+    session, _ = await backend.handle(caller, session_id)
+    receipt = await backend.app.channels.anchor(
+        session.id,
+        body.channel,
+        body.thread,
+        dispatch_id=body.dispatch_id,
+        principal=caller.name,
+    )
     return ReceiptOut(**receipt_out(receipt))
