@@ -142,6 +142,21 @@ async def test_a_check_knows_questions_that_a_tool_has_from_elsewhere(tmp_path: 
     assert (unasked.kind, unasked.count) == ("wait", 1)
 
 
+async def test_a_check_knows_questions_that_the_model_has_put_into_a_call(tmp_path: Path) -> None:
+    @tool
+    async def consult(ctx: Context, about: dict[str, list[str]]) -> str:
+        """Ask a human."""
+        return "they have said " + (await ctx.ask(about["questions"][0])).text
+
+    asked = call("consult", about={"questions": ["Which seat?"]})
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([asked, say("done")]), tools=[consult])
+    store = f"sqlite:///{tmp_path / 'outlast.db'}"
+    async with running(clerk, store=store) as app:
+        await until(await app.start(clerk, "go"), "session.waiting")
+
+    assert await check(store, clerk) == ()
+
+
 async def test_a_check_foretells_state_that_cannot_be_read(store: str) -> None:
     def kept(required: bool) -> type:
         fields = [("text", str), *([("author", str)] if required else [])]

@@ -20,7 +20,7 @@ from outlast.core.lane import Lane, OpenCall
 from outlast.core.slice import RESERVED
 from outlast.errors import InvalidInput, OutlastError, UnknownSession
 from outlast.log.explain.evidence import read_state
-from outlast.session.code_text import HasFunction, asks, is_own, waits_for_event
+from outlast.session.code_text import HasFunction, asks, is_given, is_own, waits_for_event
 from outlast.session.start import RUN
 from outlast.session.state import read_slices
 from outlast.store import OpenFilter, SessionInfo, Store
@@ -187,7 +187,8 @@ def check_call(
             else "give new arguments defaults, or approve again with other arguments",
         )
     for request in lane.turn.requests.values() if lane.turn else ():
-        if request.call_id == call.call_id and is_own(request) and not asks(tool, request):
+        is_of_call = request.call_id == call.call_id and is_own(request)
+        if is_of_call and not (asks(tool, request) or is_given(call.args, request)):
             found.add(
                 session_id,
                 *("wait", lane.agent, call.tool),

@@ -8,6 +8,8 @@ from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
+import msgspec
+
 from outlast.core.lane import OpenRequest
 
 SHORTEST_WORDS = 4
@@ -36,6 +38,20 @@ def asks(tool: HasFunction, request: OpenRequest) -> bool:
     if not texts or is_named(request):
         return not texts or any(text in request.name for text in texts)
     return any(text.strip() in request.asked for text in texts)
+
+
+def is_given(args: str, request: OpenRequest) -> bool:
+    """Say whether a text of the call's arguments is in a question: then no code has its words."""
+    waiting: list[Any] = [msgspec.json.decode(args) if args else None]
+    while waiting:
+        match waiting.pop():
+            case str(text) if len(text.strip()) >= SHORTEST_WORDS and text.strip() in request.asked:
+                return True
+            case list(each):
+                waiting += each
+            case dict(each):
+                waiting += each.values()
+    return False
 
 
 def is_named(request: OpenRequest) -> bool:
