@@ -168,9 +168,14 @@ async def read_ours(url: str, session_id: str, is_told_to_end: asyncio.Event) ->
 
 
 async def read_javascript(url: str, session_id: str, live: str) -> Events:
+    return await read_officially(f"{url}/streams/sessions/{session_id}", live)
+
+
+async def read_officially(url: str, live: str) -> Events:
+    """Read a stream to its end with the protocol's own client."""
     assert (JS / "node_modules").is_dir(), "run `npm ci` in tests/js, or `make test`"
     process = await asyncio.create_subprocess_exec(
-        str(NODE), str(JS / "reader.mjs"), f"{url}/streams/sessions/{session_id}", live, stdout=PIPE
+        str(NODE), str(JS / "reader.mjs"), url, live, stdout=PIPE
     )
     try:
         said, _ = await process.communicate()
