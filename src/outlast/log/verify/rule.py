@@ -390,6 +390,8 @@ def request_closes(
 
 RULES: dict[type, Rule] = {
     r.SessionWaiting: lane_rests,
+    r.SessionCompleted: nothing_is_reserved,
+    r.SessionFailed: nothing_is_reserved,
     r.TurnStarted: turn_starts,
     r.TurnCompleted: turn_completes,
     r.TurnFailed: turn_fails,
