@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from scene import agent, at_standstill, running, the, until
+from scene import FAST, agent, at_standstill, running, the, until
 
-from outlast import Agent, Limits, ModelOptions, Outlast, tool
-from outlast.agents.model import FinishedAnswer, ModelRequest, Text
+from outlast import Agent, Budget, Limits, ModelOptions, Outlast, tool
+from outlast.agents.model import FinishedAnswer, ModelPiece, ModelRequest, Text
 from outlast.core.record import UsageSum
 from outlast.core.result import CallPrice, Usage
 from outlast.errors import InvalidDefinition, InvalidInput
@@ -323,3 +325,54 @@ async def test_usage_is_counted_once_wherever_a_worker_is_killed() -> None:
     assert len(report.runs) > 20
     ended = [(run.output, run.error) for run in (report.undisturbed, *report.runs)]
     assert [each for each in ended if each != ((True, True), "")] == []
+
+
+class Boastful(ScriptedModel):
+    """A model whose provider says of every answer that it has used so much."""
+
+    def __init__(self, usage: Usage) -> None:
+        super().__init__(lambda _: say("hello"), name="boastful")
+        self._usage = usage
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPiece]:
+        yield FinishedAnswer((Text("hello"),), self._usage, model="boastful", finish="stop")
+
+
+BOASTS = {
+    "more than a row has room for": Usage(2**63, 1),
+    "as much as a row has room for": Usage(2**63 - 1, 2**63 - 1),
+    "what no record has room for": Usage(2**70, 1, details={"audio": 2**70}),
+    "more from the cache": Usage(1, 1, 2**62, 2**62),
+    "less than nothing": Usage(-5, -7, -1, -1, {"audio": -1}),
+}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_whatever_a_provider_says_that_it_has_used_the_session_goes_on(
+    kind: str, request: pytest.FixtureRequest, path: Path
+) -> None:
+    """And it is added up: one tenant's provider keeps nobody from seeing what was used."""
+    url = request.getfixturevalue("postgres_url") if kind == "postgres" else f"sqlite:///{path}"
+    prices = Prices(known={"boastful": ModelPrice(input=10**6, output=10**6)})
+    budget = Budget(tokens=10**15, on_end="fail")
+    agents = [
+        Agent(
+            f"a{number}",
+            Boastful(usage),
+            model_options=ModelOptions(prices=prices),
+            budget=budget,
+        )
+        for number, usage in enumerate(BOASTS.values())
+    ]
+    async with Outlast(agents, store=url, worker=FAST) as app:
+        for each in agents:
+            session = await app.start(each, "go")
+            await session.wait(timeout=20)
+            await session.send("again")
+            result = await session.wait(timeout=20)
+
+            assert result.status == "completed", result
+            used = (await session.usage()).total
+            assert min(used.input_tokens, used.output_tokens, used.nano_usd) >= 0
+            assert used.model_calls == 2
+        assert (await app.usage.total()).total.model_calls == 2 * len(agents)

@@ -21,6 +21,7 @@ from outlast import Outlast, Session
 from outlast.client.decode import decode
 from outlast.client.session import NOT_AT_ONCE
 from outlast.core.event import Event, encode
+from outlast.core.result import MOST_USED
 from outlast.errors import InvalidServerAnswer
 from outlast.integration.remote import limit, peer
 from outlast.integration.remote.limit import MAX_REQUESTS, is_web_address
@@ -205,7 +206,7 @@ async def test_what_a_server_says_that_it_has_used_is_what_can_be_added_up() -> 
         await asked.wait()
         used = await asked.usage()
     assert used.total.input_tokens == used.own.input_tokens
-    assert used.total.output_tokens == used.own.output_tokens + limit.MOST_USED
+    assert used.total.output_tokens == used.own.output_tokens + MOST_USED
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {

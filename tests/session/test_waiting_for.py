@@ -17,6 +17,8 @@ from outlast import Agent, Context, ModelOptions, Outlast, Session, tool
 from outlast.agents.model.client import ModelRequest
 from outlast.core.instant import milliseconds_at
 from outlast.errors import InvalidInput, StillWaiting
+from outlast.session.run import RunResult
+from outlast.session.waiting import KINDS, WaitingFor, WaitKind
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.provider_server import (
@@ -192,6 +194,13 @@ async def test_other_waits_are_named_too() -> None:
         clock.advance(3_600_000)
         assert (await session.wait(timeout=60)).output == "good morning"
         assert (await session.wait(timeout=0)).output == "good morning"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_wait_can_be_said_in_words(kind: WaitKind) -> None:
+    wait = WaitingFor(kind=kind, session_id="ses_1", agent="a", lane="main")
+    with pytest.raises(StillWaiting, match="waits for "):
+        RunResult(status="waiting", waiting_for=wait).unwrap()
 
 
 async def test_a_session_without_a_worker_waits_for_one() -> None:

@@ -4,6 +4,7 @@ Owns the types only. Executors make them (`agents/runtime`); `outcome.py` turns 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +34,16 @@ Asked = RequestOpened | AuthorizationRequired
 """A child's request to people, as its own records have it."""
 
 
+MOST_USED = 10**13
+"""Tokens, calls or billionths of a dollar that one report of usage counts for at most: rows of
+databases have room for the sum of 900,000 such reports."""
+
+
+def bounded(count: int) -> int:
+    """Return what a provider or another server says was used, within what can be added up."""
+    return min(max(count, 0), MOST_USED)
+
+
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     """The usage of a model call, in tokens."""
 
@@ -41,6 +52,17 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     details: Mapping[str, int] = {}
+
+    def within_bounds(self) -> Self:
+        """Return this with every count bounded: a provider says it, and a lane has to go on."""
+        counts = (
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+        )
+        details = {name: bounded(count) for name, count in self.details.items()}
+        return type(self)(*map(bounded, counts), details)
 
 
 class CallPrice(Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from outlast.agents.model.client import FinishedAnswer, ModelClient
 from outlast.core.record import Failure
-from outlast.core.result import CallPrice, Usage
+from outlast.core.result import CallPrice, Usage, bounded
 from outlast.core.setting import group_of, one_of
 from outlast.errors import InvalidDefinition
 from outlast.log_context import get_logger
@@ -33,8 +33,6 @@ log = get_logger("outlast.agents")
 OnUnknownPrice = Literal["record", "refuse"]
 Amount = Decimal | float | str
 
-MOST = 10**15
-"""The most that one call can cost, in billionths of a dollar: a million dollars."""
 GATEWAY = "pydantic-ai-gateway"
 
 
@@ -116,7 +114,7 @@ class ModelPricing:
             return CallPrice(cost_of(answer.usage, own), self._prices.version)
         if answer.price is None:
             return None
-        return CallPrice(min(max(answer.price.nano_usd, 0), MOST), answer.price.prices)
+        return CallPrice(bounded(answer.price.nano_usd), answer.price.prices)
 
 
 def cost_of(used: Usage, price: ModelPrice) -> int:
@@ -131,7 +129,7 @@ def cost_of(used: Usage, price: ModelPrice) -> int:
 
 
 def nano(dollars: Decimal) -> int:
-    return min(max(int((dollars * 10**9).to_integral_value()), 0), MOST)
+    return bounded(int((dollars * 10**9).to_integral_value()))
 
 
 def listed_price(response: ModelResponse, asked: str) -> CallPrice | None:
@@ -139,8 +137,9 @@ def listed_price(response: ModelResponse, asked: str) -> CallPrice | None:
 
     The model is looked up as the provider names it, then as it was `asked` for.
     """
-    if response.usage.cost is not None:
-        return CallPrice(nano(response.usage.cost), GATEWAY)
+    told = response.usage.cost
+    if told is not None and told.is_finite():
+        return CallPrice(nano(told), GATEWAY)
     return _listed(response) or _listed(replace(response, model_name=asked))
 
 

@@ -221,7 +221,7 @@ class ModelCaller:
                 return ModelFailed(refused, "blocked")
             finished = await self._ask(request, hear)
             said = Text(storable(text_of(finished.parts)))
-            answer = codec.proven(replace(finished, parts=(said,)), _answers)
+            answer = proven_answer(finished, (said,))
         except Exception as error:  # noqa: BLE001 - the client says what it means
             return self._failed(error, lane)
         name, price = self.model.name, self.pricing.price(answer)
@@ -386,8 +386,7 @@ class ModelCaller:
             parts.append(part)
         is_text = self._agent.output and not wanted
         misfit = misfit_of(text_of(tuple(parts)), self._agent) if is_text else ""
-        # Clients are others' code, too: an answer that cannot be read again is none.
-        whole = codec.proven(replace(finished, parts=tuple(parts)), _answers)
+        whole = proven_answer(finished, tuple(parts))
         return Answered(
             whole.parts,
             whole.usage,
@@ -468,6 +467,16 @@ class ModelCaller:
         # A refusal, which the model can correct: the rest of its answer stands.
         except Exception as error:  # noqa: BLE001 - the arguments', or the user's own functions'
             return replace(seen, refusal=failure_of(error))
+
+
+def proven_answer(finished: FinishedAnswer, parts: tuple[Part, ...]) -> FinishedAnswer:
+    """Return an answer with these parts as the log will have it.
+
+    Clients are others' code, too: an answer that cannot be read again is none, and what it says of
+    its usage is added up, by databases that refuse a sum which is too large.
+    """
+    whole = replace(finished, parts=parts, usage=finished.usage.within_bounds())
+    return codec.proven(whole, _answers)
 
 
 def delta(said: ModelPiece, request: ModelRequest) -> Delta:

@@ -19,6 +19,7 @@ from outlast.core.instant import EPOCH
 from outlast.core.json_text import JsonRefused, read_json
 from outlast.core.name import check_id
 from outlast.core.record import Failure, UsageSum
+from outlast.core.result import bounded
 from outlast.core.visible import visible_line
 from outlast.errors import InvalidName, InvalidServerAnswer
 from outlast.session import Request, Result
@@ -43,8 +44,6 @@ CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 """The code of a failure."""
 NO_END = ("running", "waiting")
 """Statuses that a session which is over does not have."""
-MOST_USED = 10**15
-"""Tokens, calls or billionths of a dollar that one session can claim to have used."""
 LOOK_TIMEOUT = 60.0
 """Seconds for one look at a session; a server that needs more counts as away."""
 
@@ -73,7 +72,7 @@ Fields = TypeVar("Fields", RequiredSignIn, EndedSignIn)
 
 def bounded_usage(told: UsageSum) -> UsageSum:
     """Return what another server says that a session used, within what sums can hold."""
-    return UsageSum(*(min(max(count, 0), MOST_USED) for count in astuple(told)))
+    return UsageSum(*map(bounded, astuple(told)))
 
 
 def check_requests(requests: Sequence[Request]) -> None:
