@@ -6,6 +6,7 @@ import json
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -168,6 +169,78 @@ async def test_no_text_in_a_body_breaks_a_route(store: str) -> None:
             answer = {"option": "approve", "args": {"order": 1, text: [text, {"a": text}]}}
             response = await caller.post(f"/v1/requests/{asked['request_id']}", json=answer)
             assert is_ours(response), (text, response.text)
+
+
+ODD_VALUES: tuple[object, ...] = (
+    *(-1, 2**63, 2**64 - 1, -(2**63), 1.5, 1e308),
+    *("", "\0", "x" * 300, "\u0663", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"),
+    *(None, [[]], {"\0": "\0"}),
+)
+LAST = ("/end", "/cancel", "/budgets")
+"""What leaves less for others to be tried on."""
+
+
+def fields_of(document: Json, schema: Json, seen: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """Give the way to each field of a body and of what is in it; of a list, in its first."""
+    for name, field in schema.get("properties", {}).items():
+        yield [name]
+        for part in [field, *field.get("anyOf", ())]:
+            for inner in [part, *[each for each in [part.get("items")] if each]]:
+                kind = inner.get("$ref", "").rpartition("/")[2]
+                if kind and kind not in seen:
+                    found = document["components"]["schemas"][kind]
+                    for rest in fields_of(document, found, (*seen, kind)):
+                        yield [name, *["0"] * (inner is not part), *rest]
+
+
+def changed(body: Any, way: list[str], value: object) -> Any:
+    """Return a body with another value at the end of a way, which is made where it is not there."""
+    if not way:
+        return value
+    if way[0] == "0":
+        return [changed(body[0] if isinstance(body, list) and body else {}, way[1:], value)]
+    body = body if isinstance(body, dict) else {}
+    return {**body, way[0]: changed(body.get(way[0]), way[1:], value)}
+
+
+def bodies(document: Json) -> Iterator[tuple[str, str, Json, Json]]:
+    """Give each operation that takes a body with an example of it and what it may be."""
+    paths = sorted(document["paths"].items(), key=lambda item: item[0].endswith(LAST))
+    for path, item in paths:
+        for method, operation in item.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            schema = content.get("application/json", {}).get("schema", {})
+            for part in [schema, *schema.get("anyOf", ())]:
+                if kind := part.get("$ref", "").rpartition("/")[2]:
+                    found = document["components"]["schemas"][kind]
+                    yield method, path, found.get("examples", [{}])[0], found
+
+
+async def test_no_value_of_any_field_of_any_body_breaks_a_route(store: str) -> None:
+    settings = ServerSettings(rate=0, long_poll=0.01)
+    async with scene(settings, store) as bank, bank.caller() as caller:
+        await bank.app.queues.set("reports", concurrency=2)
+        session = (await caller.start("refund", continuation_token="t"))["session_id"]
+        [asked] = (await caller.ask("GET", "/requests"))["requests"]
+        run = (await caller.ask("POST", "/workflows/hold", 202, json={"input": "a"}))["run_id"]
+        names = {"session_id": session, "run_id": run, "request_id": asked["request_id"]}
+        known = {**names, "continuation_token": "t", "agent": "teller", "input": "a", "key": "k"}
+        tried = 0
+        document = bank.api.openapi()
+        for method, path, example, schema in bodies(document):
+            name = "hold" if "/workflows/" in path else "teller"
+            address = path.format_map({**known, "name": name, "token": "x"})
+            usual = {field: known.get(field, value) for field, value in example.items()}
+            for way in ([], *fields_of(document, schema)):
+                for value in ODD_VALUES:
+                    tried += 1
+                    sent = changed(usual, way, value)
+                    if isinstance(sent, dict) and "dispatch_id" in sent and way != ["dispatch_id"]:
+                        sent["dispatch_id"] = str(tried)
+                    response = await caller.request(method, address, json=sent)
+
+                    assert is_ours(response), (method, path, way, value, response.text)
+        assert tried > 2000
 
 
 async def test_no_token_opens_a_callback_or_breaks_it(store: str) -> None:

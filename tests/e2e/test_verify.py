@@ -7,14 +7,16 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import shop
 from damage import NOTHING, Copy, Row, change, drop, places, repeat, swap
+from http_scene import FAST
 from msgspec.structs import replace
 
-from outlast import Outlast, Session
+from outlast import Agent, Budget, Outlast, Run, Session, WorkflowContext, workflow
 from outlast.core import codec
 from outlast.core import record as r
 from outlast.core.outcome import NOT_RUN
@@ -24,6 +26,7 @@ from outlast.store import DeliveryInfo
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing.clock import ManualClock
 from outlast.testing.contract.builder import admit, new_session
+from outlast.testing.scripted import ScriptedModel, say
 from outlast.testing.wrapped_store import WrappedStore
 
 
@@ -362,3 +365,33 @@ async def test_a_lane_that_was_left_open_at_the_end_of_its_session_is_found(wait
     waiting.sql("UPDATE outlast_lanes SET ready_at = NULL, worker = NULL WHERE sid = :sid")
 
     assert "STUCK" in {finding.code for finding in await findings(waiting)}
+
+
+async def test_who_rests_for_what_others_do_is_not_stuck() -> None:
+    """An event, a child and a budget may take any time: nothing is due in such a lane by itself."""
+
+    @workflow
+    async def listen(ctx: WorkflowContext) -> None:
+        await ctx.wait_event("word")
+
+    @workflow
+    async def delegate(ctx: WorkflowContext) -> None:
+        await ctx.run(listen)
+
+    idle: Agent[Any, Any] = Agent("idle", ScriptedModel(lambda _: say("done")))
+    async with Outlast([idle, listen, delegate], store="memory://", worker=FAST) as app:
+        await app.budgets.set(Budget(model_calls=1), tenant="poor")
+        await (await app.start(idle, "go", tenant="poor")).wait()
+        broke = await app.start(idle, "go", tenant="poor")
+        event, child = await app.run(listen), await app.run(delegate)
+        resting: list[tuple[str, Run[Any] | Session[Any]]]
+        resting = [("event", event), ("event", child), ("budget", broke)]
+        for kind, each in resting:
+            async with asyncio.timeout(60):
+                while not (found := (await each.wait(timeout=0.05)).waiting_for):
+                    pass  # its worker is still at it
+                while found.kind == "children" and found.session_id == each.id:
+                    found = (await each.wait(timeout=0.05)).waiting_for or found
+
+            assert found.kind == kind
+            assert await verify(app.store, each.id) == []

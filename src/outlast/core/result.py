@@ -55,14 +55,13 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def within_bounds(self) -> Self:
         """Return this with every count bounded: a provider says it, and a lane has to go on."""
-        counts = (
-            self.input_tokens,
-            self.output_tokens,
-            self.cache_read_tokens,
-            self.cache_write_tokens,
+        return type(self)(
+            bounded(self.input_tokens),
+            bounded(self.output_tokens),
+            bounded(self.cache_read_tokens),
+            bounded(self.cache_write_tokens),
+            {name: bounded(count) for name, count in self.details.items()},
         )
-        details = {name: bounded(count) for name, count in self.details.items()}
-        return type(self)(*map(bounded, counts), details)
 
 
 class CallPrice(Struct, frozen=True, gc=False):

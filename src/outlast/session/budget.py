@@ -75,7 +75,7 @@ class BudgetControl:
         """
         key = key_of(principal, session_id, per)
         terms = found.terms if (found := checked_budget("budget", budget)) else None
-        if expected is not None and (type(expected) is not int or expected < 0):
+        if expected is not None and (type(expected) is not int or not 0 <= expected < 2**63):
             raise InvalidInput(f"expected is a revision, 0 or more, not {expected!r}")
         info = await self._store.budget.set_budget(
             check_id("tenant", tenant), key, terms, expected=expected

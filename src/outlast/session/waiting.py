@@ -50,6 +50,8 @@ MOST_CHILDREN = 100
 DEEPEST = 5
 """How many lanes, children and levels of these are looked at."""
 
+BEFORE_A_TURN = frozenset({"queue", "limit", "timer", "budget"})
+"""The waits of a turn that has not begun, too."""
 IN_A_TURN = frozenset({"running", "sleeping"})
 AT_REST = frozenset({"idle", "waiting", "completed", "failed", "ended"})
 
@@ -132,7 +134,7 @@ def lane_waits(info: SessionInfo, lane: LaneInfo, state: Lane) -> list[WaitingFo
     # It is at work: what the fold says it waited for is of the past.
     if lane.worker:
         return []
-    is_in_line = {"queue", "limit", "timer"} & {*state.waiting}  # a turn that has not begun
+    is_in_line = not BEFORE_A_TURN.isdisjoint(state.waiting)
     if not (is_in_line or (state.turn and state.waiting)) or is_ready(lane, info.seen_at):
         return [wait_of("worker", info, lane, since=lane.ready_at)] if lane.ready_at else []
     since = date_of(state.turn.since) if state.turn else None

@@ -9,7 +9,7 @@ from outlast.core import record as r
 from outlast.core.fold import fold_all
 from outlast.core.index import status_of
 from outlast.core.instant import date_of
-from outlast.core.lane import Lane
+from outlast.core.lane import BUDGET, Lane
 from outlast.core.slice import EMPTY, KeptSlice, change_all
 from outlast.log.verify.index import Indexes, differences
 from outlast.log.verify.log import LaneLog, SessionLog
@@ -86,6 +86,11 @@ def wrong_size(info: LaneInfo, log: LaneLog) -> Iterator[Wrong]:
         yield "LANE_INDEX", f"lane {info.lane}: size is {info.size}; its records have {log.size}"
 
 
+ENDED_BY_OTHERS = frozenset({"children", "callback", "event", BUDGET})
+"""Waits that may have no time of their own: something arrives, or comes back to a budget, and that
+makes the lane ready."""
+
+
 def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator[Wrong]:
     """Look for work in a lane that has no owner and that no claim would find."""
     if info.worker or info.ready_at is not None:
@@ -95,8 +100,10 @@ def stuck(info: LaneInfo, lane: Lane, permits: Sequence[PermitInfo]) -> Iterator
         return
     if lane.over and (lane.turn or lane.queue):
         yield "STUCK", "the session is over, and nothing makes the lane settle what it has left"
-    elif left := left_to_do(lane, ()):
+    elif left := left_to_do(lane, lane.waiting if BUDGET in lane.waiting else ()):
         yield "STUCK", f"{', '.join(left)} waits, and nothing makes the lane ready"
+    elif not ENDED_BY_OTHERS.isdisjoint(lane.waiting):
+        return
     elif lane.turn and status_of(lane) in ("running", "sleeping"):
         yield "STUCK", f"turn {lane.turn.id} could go on by itself, and nothing makes it ready"
 
