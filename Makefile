@@ -18,7 +18,7 @@ PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench load soak sim chaos mutants docs \
+.PHONY: help demo test check format lint types architecture bench bench-peers load soak sim chaos mutants docs \
 	diagrams golden dist sync lock audit clean
 
 help: ## list the targets
@@ -49,6 +49,13 @@ architecture: $(VENV)/.dev ## check that imports go one way (as the tests do, to
 
 bench: $(VENV)/.dev ## measure against the floor on SQLite and PostgreSQL (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(VENV)/.dev ## the same steps in DBOS, Absurd and Restate, in an environment of their own under build/
+	@test -x build/peers/venv/bin/python || $(BIN)/python -m venv build/peers/venv
+	@build/peers/venv/bin/pip --disable-pip-version-check -qq install dbos absurd-sdk absurdctl restate-sdk hypercorn
+	@$(BIN)/npm install --prefix build/peers --no-audit --no-fund --loglevel=error @restatedev/restate-server \
+	|| echo "Restate's server cannot be had here, and is left out."
+	@OUTLAST_PEERS=$(CURDIR)/build/peers $(BIN)/python -m benchmarks peer-workflows $(ARGS)
 
 load: $(VENV)/.dev ## how late readers are: a thousand, and a few beside strangers (options: ARGS="--help")
 	@$(BIN)/python -m benchmarks.load $(ARGS)

@@ -20,6 +20,7 @@ from benchmarks import (
     growth,
     overhead,
     parked,
+    peer_flows,
     peers,
     recovery,
     report,
@@ -38,7 +39,7 @@ WORKLOADS = {
     module.WORKLOAD.name: module.WORKLOAD
     for module in (
         *(overhead, concurrency, growth, streaming, recovery, parked, families, endless),
-        *(scale, startup, calls, peers, workflows),
+        *(scale, startup, calls, peers, workflows, peer_flows),
     )
 }
 
