@@ -50,9 +50,14 @@ def flows(on_step: Steps = ignore) -> list[Workflow[Any, Any]]:
             await ctx.step(wait_a_little, number)
 
     @workflow
+    async def slow_reads(ctx: WorkflowContext, steps: int) -> None:
+        for number in range(steps):
+            await ctx.step(wait_a_little, number, readonly=True)
+
+    @workflow
     async def parked(ctx: WorkflowContext) -> str:
         await ctx.step(put_down, 1)
         await ctx.wait_event("go")
         return await ctx.step(put_down, 2)
 
-    return [with_effect, that_reads, slow, parked]
+    return [with_effect, that_reads, slow, slow_reads, parked]

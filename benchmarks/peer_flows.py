@@ -79,7 +79,7 @@ def once(bench: Bench) -> Mapping[str, float]:
     for name, flow in (("outlast", "with_effect"), ("outlast, readonly", "that_reads")):
         took = asyncio.run(by_outlast(bench, steps, flow))
         found |= {name: took / steps * 1e6, f"{name}, ratio": hand / took}
-    many = asyncio.run(at_once(bench.database("at-once"), runs))
+    many, _ = asyncio.run(at_once(bench.database("at-once"), runs))
     found["outlast, many"] = many / concurrency.IDEAL
     for name in ON[bench.place.store]:
         if came := elsewhere(bench, name, steps, runs):

@@ -51,18 +51,18 @@ async def alternate(bench: Bench, steps: int, name: str) -> Spent:
     return spent
 
 
-async def at_once(database: Database, runs: int) -> float:
-    """Return how long it takes from the first start to the last end."""
+async def at_once(database: Database, runs: int, name: str = "slow") -> tuple[float, float]:
+    """Return how long it takes from the first start to the last end, and the CPU seconds."""
     async with Outlast(flows(), store=database.url) as app:
 
         async def one() -> str:
-            return (await (await app.run("slow", concurrency.STEPS)).wait()).status
+            return (await (await app.run(name, concurrency.STEPS)).wait()).status
 
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         statuses = await asyncio.gather(*(one() for _ in range(runs)))
-        took = time.perf_counter() - began
+        took, busy = time.perf_counter() - began, time.process_time() - busy
     assert set(statuses) == {"completed"}, set(statuses)
-    return took
+    return took, busy
 
 
 # While they wait
@@ -156,7 +156,8 @@ def once(bench: Bench) -> Mapping[str, float]:
     reads = asyncio.run(alternate(bench, steps, "that_reads"))
     runs = bench.size(200, 20)
     hand = asyncio.run(concurrency.by_hand(bench.database("byhand"), runs))
-    took = asyncio.run(at_once(bench.database("at-once"), runs))
+    took, busy = asyncio.run(at_once(bench.database("at-once"), runs))
+    read, busy_reading = asyncio.run(at_once(bench.database("at-once"), runs, "slow_reads"))
     few = measure_parked(bench, bench.size(1000, 50))
     many = measure_parked(bench, bench.size(10_000, 200))
     bench.place.wait_until_deaths_count()
@@ -171,6 +172,9 @@ def once(bench: Bench) -> Mapping[str, float]:
         "step, readonly": reads.outlast_step,
         "floor": median([effect.floor_step, reads.floor_step]),
         "200 runs": took / concurrency.IDEAL,
+        "200 runs, readonly": read / concurrency.IDEAL,
+        "200 runs, CPU per step": busy / runs / concurrency.STEPS * 1e6,
+        "200 runs, readonly, CPU per step": busy_reading / runs / concurrency.STEPS * 1e6,
         "200 runs by hand": hand / concurrency.IDEAL,
         "memory": many[0],
         "memory, 10,000 ÷ 1,000": many[0] / few[0],
@@ -196,7 +200,10 @@ WORKLOAD = Workload(
         Measure("step, readonly", "µs per step"),
         Measure("200 runs", "of the ideal", at_most=2.0, store="sqlite"),
         Measure("200 runs", "of the ideal", at_most=2.3, store="postgres"),
+        Measure("200 runs, readonly", "of the ideal"),
         Measure("200 runs by hand", "of the ideal"),
+        Measure("200 runs, CPU per step", "µs"),
+        Measure("200 runs, readonly, CPU per step", "µs"),
         Measure("memory", "MiB"),
         Measure("memory, 10,000 ÷ 1,000", "", at_most=1.1),
         Measure("wake one", "ms"),
