@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 from scene import FAST, log_of, running, the, until
 
-from outlast import Agent, Budget, ContextPolicy, ModelOptions, Outlast, Session, tool
+from outlast import Agent, Budget, ContextPolicy, Limit, ModelOptions, Outlast, Session, tool
 from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelPiece, ModelRequest
 from outlast.core import record as r
 from outlast.core.amount import Amounts, BudgetKey, BudgetState
@@ -288,6 +288,18 @@ async def test_one_for_which_too_little_is_left_is_not_made() -> None:
         assert not await inside(session, "summary.started")
         assert model.summaries == 0
         assert (await the(session, "compaction.completed"))[0].data["results"]
+        await is_settled(app, session)
+
+
+async def test_one_that_no_budget_allows_keeps_no_permit_of_its_model() -> None:
+    model = Summing()
+    options = ModelOptions(limit=Limit(concurrency=1))
+    budget = Budget(tokens=11_500)  # enough for calls, and never for a summary of any length
+    async with running(agent(model, SOON, budget=budget, model_options=options)) as app:
+        session = await talk(app, 3)
+        assert await the(session, "compaction.completed")
+        assert model.summaries == 0
+        assert not await app.store.limit.permits()
         await is_settled(app, session)
 
 

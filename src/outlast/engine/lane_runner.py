@@ -280,6 +280,8 @@ class LaneRunner:
                         self._has_budget or self._directory.newest or self.lane.folds.state.budget
                     ):
                         asked, allowed = allowed, await self._budgets.let_in(allowed)
+                        if isinstance(asked, CompactContext) and allowed is not asked:
+                            self.lane.return_permit(asked.call_id)  # no budget allows a summary
                         state = self.lane.folds.state
                         if allowed is not None and allowed is not asked and state.changes:
                             allowed = put_change_first(state, allowed)

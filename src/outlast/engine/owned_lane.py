@@ -461,6 +461,11 @@ class OwnedLane:
         """Say whether a call has a permit, or waits for one."""
         return call_id in self._permits
 
+    def return_permit(self, call_id: str) -> None:
+        """Give back, with the next commit, the permit of a call that does not begin after all."""
+        if call_id in self._permits:
+            self._draft.frees.append(call_id)
+
     async def acquire(
         self, bounds: Mapping[str, tuple[Bound, ...]], ahead: int = 0
     ) -> dict[str, Permit]:
