@@ -276,6 +276,9 @@ def delivery_joined(lane: Lane, e: r.DeliveryJoined) -> Lane:
 
 def delivery_settled(lane: Lane, e: r.DeliverySettled) -> Lane:
     def others(inbox: tuple[Any, ...]) -> tuple[Any, ...]:
+        # Mostly the oldest is settled: a backlog of thousands is not looked through for each.
+        if inbox and inbox[0].delivery_id == e.delivery_id:
+            return inbox[1:]
         return tuple(d for d in inbox if d.delivery_id != e.delivery_id)
 
     return replace(
