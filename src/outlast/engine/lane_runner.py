@@ -488,7 +488,9 @@ class LaneRunner:
         def waiting(_: Slices) -> list[AnyRecord]:
             return self._outcome(action, waits, now)
 
-        while await self.lane.start_with_shares(waiting, waits.children, *share):
+        while refused := await self.lane.start_with_shares(waiting, waits.children, *share):
+            if refused.reason != "budget":
+                raise LaneStale(refused.reason)
             share = await self._share(waits) or share
 
     async def _told_of(self, result: Answered | ModelFailed) -> Answered | ModelFailed:
