@@ -10,7 +10,7 @@ import pytest
 from known import known, known_as
 from scene import log_of, results_of, running, the, words_of
 
-from outlast import Agent, ContextPolicy, Outlast, tool
+from outlast import Agent, Context, ContextPolicy, Outlast, tool
 from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest
 from outlast.core.message import (
     Message,
@@ -283,6 +283,27 @@ async def test_what_is_told_instead_of_a_result_is_said_once() -> None:
     assert [sorted(each.data.get("results", {})) for each in told[-2:]] == [[], []]
     texts = [text for each in told for text in each.data.get("results", {}).values()]
     assert all(len(text) <= 200 for text in texts)
+
+
+async def test_what_is_told_instead_of_a_result_is_not_said_again_before_it_is_told() -> None:
+    @tool
+    async def compact_twice(ctx: Context) -> str:
+        session = await app.session(ctx.session.id)
+        await session.compact()
+        return "z" * 1_000
+
+    script = [call("compact_twice"), say("Done.")]
+    policy = ContextPolicy(max_tokens=100_000, max_result=300)
+    model = Sized(lambda request: script[request.view.answers])
+    a = Agent("a", model, tools=[compact_twice], context=policy)
+    async with running(a) as app:
+        session = await app.start(a, "go")
+        assert (await session.wait()).output == "Done."
+        told = await the(session, "compaction.completed")
+        assert await verify(app.store, session.id) == []
+    assert [len(each.data.get("results", {})) for each in told] == [1, 0]
+    shown = known_as(ToolOutputs, model.seen[1][-1]).results[0].text
+    assert len(shown) <= 300
 
 
 @pytest.mark.parametrize("reference", ["0", "1", "99999", "x", "-1", "9" * 30])

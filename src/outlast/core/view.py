@@ -313,7 +313,7 @@ class View:
             elif isinstance(message, UserMessage) and offset in e.shortened:
                 self.messages[place] = UserMessage((Text(e.shortened[offset]),))
         # Results of the open step are no message yet: they are shortened when the step is over.
-        self._instead = {**e.results}
+        self._instead |= e.results
         self.rendered.clear()
 
     def _rewound(self, e: r.ContextRewound) -> None:
@@ -346,7 +346,7 @@ class View:
     @property
     def pending(self) -> tuple[ToolOutput, ...]:
         """The results of the open step, which are not told yet."""
-        return tuple(self._results.values())
+        return with_texts(tuple(self._results.values()), self._instead)
 
     @property
     def began(self) -> tuple[int, ...]:
