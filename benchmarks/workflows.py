@@ -209,7 +209,7 @@ WORKLOAD = Workload(
         Measure("wake one", "ms"),
         Measure("wake one, 10,000 ÷ 1,000", "", at_most=1.5),
         Measure("replay", "ms from the takeover to the next step, of 9,000"),
-        Measure("late steps ÷ early", "the tenth thousand and the second"),
+        Measure("late steps ÷ early", "the ninth thousand and the second"),
         Measure("late steps ÷ early, CPU", "the same of the event loop's thread", at_most=1.3),
     ),
     once,
