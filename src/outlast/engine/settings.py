@@ -35,7 +35,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         rest: Pause before a lane is tried again after an unforeseen error.
         name: Made up if empty.
         agents: Take only sessions of these agents; all if empty.
-        lanes: Take only lanes with a name that fits one of these patterns: "main", "bulk-*".
+        lanes: Take only lanes with a name that fits one of these patterns: `main`, `bulk-*`.
         liveness_address: `HOST:PORT` at which other workers can prove that this one is dead before
             its lease ends; PostgreSQL only. Port 0 is any free one.
         resume: With False, leave sessions that were unfinished when the worker started, until

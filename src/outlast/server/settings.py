@@ -24,8 +24,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         port: The port to listen on; 0 is any free one.
         authenticate: A function that recognises callers; it is called before keys are checked.
         require_key: Require a key of callers on this machine, too.
-        allowed_hosts: Names in the Host header that are answered: "api.example.com",
-            "*.example.com", "*". If empty: any name for callers with a key, this machine's own
+        allowed_hosts: Names in the Host header that are answered: `api.example.com`,
+            `*.example.com`, `*`. If empty: any name for callers with a key, this machine's own
             names for others.
         cors_origins: Origins whose pages may call.
         max_body: Bytes of a body.
