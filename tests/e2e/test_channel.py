@@ -691,6 +691,20 @@ async def test_an_app_cannot_anchor_a_session_in_anothers_thread_or_in_no_channe
             await app.channels.anchor(session.id, "board", "b-2")
 
 
+async def test_no_key_of_another_tenant_has_its_session_told_in_a_channels_threads() -> None:
+    async with (
+        front_desk() as desk,
+        await desk.bank.keyed(tenant="other") as other,
+        await desk.bank.keyed() as own,
+    ):
+        theirs, ours = await other.start("hello"), await own.start("hello")
+        body = {"channel": "desk", "thread": "room-7"}
+
+        path = f"/sessions/{theirs['session_id']}/anchor"
+        assert await other.refused("POST", path, 404, json=body) == "UNKNOWN_CHANNEL"
+        await own.ask("POST", f"/sessions/{ours['session_id']}/anchor", 202, json=body)
+
+
 async def test_a_hook_anchors_a_session() -> None:
     board = Board()
     app = Outlast([asking()], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])

@@ -44,7 +44,7 @@ class ChannelReceiver:
         """Return a channel, or raise UnknownChannel: before what was posted to it is read."""
         channel = self._channels.get(name)
         if channel is None:
-            raise UnknownChannel(f"this app has no channel {name}", channel=name)
+            raise unknown_channel(name)
         return channel
 
     async def receive(self, name: str, headers: Mapping[str, str], body: bytes) -> ReceivedRequest:
@@ -130,6 +130,10 @@ class ChannelReceiver:
                 if known == token and (leads or info.over):
                     return self._router.handle(info.session_id)
         raise UnknownRequest("there is no such request in this thread", request=reply.request_id)
+
+
+def unknown_channel(name: str) -> UnknownChannel:
+    return UnknownChannel(f"this app has no channel {name}", channel=name)
 
 
 def tenant_of(channel: Channel, found: Inbound) -> str:

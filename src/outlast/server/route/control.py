@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
+from outlast.integration.channel.receiver import ChannelReceiver, unknown_channel
 from outlast.server.body import JsonRoute
 from outlast.server.dependency import Admin, Sender, Served, answers
 from outlast.server.model.delivery import (
@@ -96,6 +97,7 @@ async def anchor_session(
     Messages from that thread go to the session, and those to its old address still do.
     """
     session, _ = await backend.handle(caller, session_id)
+    check_tenant(backend.app.channels, body.channel, caller.tenant)
     receipt = await backend.app.channels.anchor(
         session.id,
         body.channel,
@@ -104,3 +106,13 @@ async def anchor_session(
         principal=caller.name,
     )
     return ReceiptOut(**receipt_out(receipt))
+
+
+def check_tenant(channels: ChannelReceiver, name: str, tenant: str) -> None:
+    """Refuse a channel of another tenant: its threads are read by people of that tenant.
+
+    The tenant that a channel finds in a request of its other side is not known here: such threads
+    are for the app's own code to anchor in.
+    """
+    if channels.check(name).tenant != tenant:
+        raise unknown_channel(name)
