@@ -69,6 +69,7 @@ from outlast.session.listing import (
 )
 from outlast.session.provider import ProviderControl
 from outlast.session.queue import QueueControl, QueueEntry, SessionPlaces
+from outlast.session.queue_failure import check_sought_queue, failed_in_queue
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.run import Run, RunStatus
@@ -477,6 +478,7 @@ class Outlast:
         tags: Mapping[str, str] | None = None,
         failed: bool = False,
         code: str | None = None,
+        queue: str | None = None,
         since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -484,18 +486,23 @@ class Outlast:
         """List sessions, newest first; runs of workflows are listed by `runs`.
 
         With `tags`, only those that were started with all of them. With `failed`, only those whose
-        last turn failed: with this `code`, at this instant or later (a `timedelta` counts back from
-        now). Each says why in its `failure`.
+        last turn failed: with this `code`, in this `queue`, at this instant or later (a `timedelta`
+        counts back from now). Each says why in its `failure`.
         """
+        queue = check_sought_queue(queue)
+        sought: dict[str, Any] = {
+            "tenant": check_sought("tenant", tenant),
+            "agent": check_sought("agent", agent),
+            "status": check_status(status),
+            "tags": check_tags(tags),
+            "kind": "session",
+        }
+        failures = check_failed(failed or queue is not None, code, since, self.store.clock)
+        before, limit = check_cursor("before", before), check_limit(limit)
+        if queue is not None and failures:
+            return await failed_in_queue(self.store, queue, failures, before, limit, **sought)
         return await self.store.listing.sessions(
-            tenant=check_sought("tenant", tenant),
-            agent=check_sought("agent", agent),
-            status=check_status(status),
-            tags=check_tags(tags),
-            failed=check_failed(failed, code, since, self.store.clock),
-            kind="session",
-            before=check_cursor("before", before),
-            limit=check_limit(limit),
+            failed=failures, before=before, limit=limit, **sought
         )
 
     async def check(self) -> tuple[CodeFinding, ...]:

@@ -103,6 +103,8 @@ async def talk(place: Place, seen: list[Any]) -> None:
     again = await session.send("fail", dispatch_id="two", retry_failed=True)
     seen += [again.duplicate, await again.result()]
     seen += [await place.bulk.retry(code=code, dry_run=True) for code in ("SCRIPTED", "OTHER")]
+    seen.append(await place.bulk.retry(queue="other", dry_run=True))
+    seen += list(await place.sessions(queue="other"))
     seen += [await place.bulk.retry(agent="teller"), await session.wait()]
     seen.append(await place.bulk.cancel(agent="teller", waiting="request"))
     seen += await session.history()

@@ -24,12 +24,13 @@ from outlast import (
     workflow,
 )
 from outlast import tool as tool_of
+from outlast.agents.model.client import ModelRequest
 from outlast.core.instant import date_of
 from outlast.engine import queue_gate
 from outlast.errors import InvalidInput, InvalidName, UnknownQueue
 from outlast.log.verify import verify
 from outlast.testing import ScriptedModel, calls, say
-from outlast.testing.scripted import ScriptedError
+from outlast.testing.scripted import ScriptedError, ScriptedReply
 
 
 class Turns:
@@ -462,3 +463,40 @@ async def test_while_its_provider_is_away_a_turn_keeps_nobody_out_of_its_queue()
         assert (await other.wait()).status == "completed"
         await app.providers.try_now()
         assert (await waits.wait()).status == "completed"
+
+
+async def test_the_failed_turns_of_a_queue_are_found_with_their_reason_and_retried(
+    path: Path,
+) -> None:
+    is_mended = False
+
+    def reply(request: ModelRequest) -> ScriptedReply:
+        if not is_mended:
+            raise ScriptedError("recoverable", "the printer is out of paper")
+        return say("printed")
+
+    store = f"sqlite:///{path}"
+    async with running(agent(reply), store=store) as app:
+        await app.queues.set("reports", concurrency=2)
+        failed = [await app.start("a", "print", queue="reports") for _ in range(3)]
+        other = await app.start("a", "print")
+        for session in (*failed, other):
+            assert (await session.wait()).status == "failed"
+
+        found = await app.sessions(queue="reports")
+        assert {info.session_id for info in found} == {session.id for session in failed}
+        assert all("out of paper" in info.failure.message for info in found if info.failure)
+        [first] = await app.sessions(queue="reports", limit=1)
+        rest = await app.sessions(queue="reports", before=first.session_id)
+        assert len(rest) == 2
+        assert await app.sessions(queue="reports", code="OTHER") == []
+        assert (await app.bulk.retry(queue="reports", dry_run=True)).retried == 3
+
+        is_mended = True
+        await (await app.session(first.session_id)).retry()
+        result = await app.bulk.retry(queue="reports")
+        assert result.retried + result.left >= 2
+        for session in failed:
+            await until(session, "turn.completed")
+        assert await app.sessions(queue="reports") == []
+        assert [info.session_id for info in await app.sessions(failed=True)] == [other.id]

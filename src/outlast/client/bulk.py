@@ -42,6 +42,7 @@ class RemoteBulk:
         *,
         code: str | None = None,
         agent: str | None = None,
+        queue: str | None = None,
         since: datetime | timedelta | None = None,
         dry_run: bool = False,
     ) -> BulkRetry:
@@ -50,7 +51,7 @@ class RemoteBulk:
         Each failed turn is retried once, however often this is called. With `dry_run` it only
         counts.
         """
-        chosen = some(code=code, agent=agent, since=self._instant(since))
+        chosen = some(code=code, agent=agent, queue=queue, since=self._instant(since))
         done, left = await self._ask_all("/bulk/retry", {**chosen, "dry_run": dry_run})
         return BulkRetry(done, left)
 

@@ -367,6 +367,7 @@ class Client:
         tags: Mapping[str, str] | None = None,
         failed: bool = False,
         code: str | None = None,
+        queue: str | None = None,
         since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -374,9 +375,9 @@ class Client:
         """List sessions, newest first; `before` is the `cursor` of the page before.
 
         With `tags`, only those that were started with all of them. With `failed`, only those whose
-        last turn failed: with this `code`, at this instant or later.
+        last turn failed: with this `code`, in this `queue`, at this instant or later.
         """
-        query = some(agent=agent, status=status, cursor=before, limit=limit)
+        query = some(agent=agent, queue=queue, status=status, cursor=before, limit=limit)
         query |= some(tag=[tag_text(*tag) for tag in check_tags(tags).items()] or None)
         query |= failure_out(failed, code, since, self._clock)
         raw = await self._connection.call("GET", "/sessions", query=query)

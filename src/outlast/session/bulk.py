@@ -19,6 +19,7 @@ from outlast.core.name import check_who
 from outlast.errors import QueueFull, SessionOver, UnknownSession
 from outlast.session.inbox import Inbox
 from outlast.session.listing import check_failed, check_limit, check_open, check_place, check_sought
+from outlast.session.queue_failure import check_sought_queue, stands_in
 from outlast.session.retry import add_retry, can_retry
 from outlast.store import LaneInfo, OpenLane, Store
 
@@ -81,6 +82,7 @@ class BulkControl:
         *,
         code: str | None = None,
         agent: str | None = None,
+        queue: str | None = None,
         since: datetime | timedelta | None = None,
         tenant: str | None = None,
         principal: str = "",
@@ -91,23 +93,26 @@ class BulkControl:
         """Try failed turns again from where they failed: all, or those chosen by the parameters.
 
         Each failed turn is retried once, however often and in however many processes this is
-        called. With `dry_run` it only counts. With a `limit` it looks at so many turns, and `after`
-        in its result is where the next call goes on.
+        called. With a `queue`, only turns of sessions that stand in it; those that are no longer
+        the last of their lane are not counted then. With `dry_run` it only counts. With a `limit`
+        it looks at so many turns, and `after` in its result is where the next call goes on.
         """
         failed = check_failed(True, code, since, self._store.clock)
         tenant, agent = check_sought("tenant", tenant), check_sought("agent", agent)
-        principal = check_who("name of who acts", principal)
+        principal, queue = check_who("name of who acts", principal), check_sought_queue(queue)
 
         async def read(after: LanePlace | None, limit: int) -> Sequence[LaneInfo]:
             return await self._store.listing.lanes(
                 failed=failed, tenant=tenant, agent=agent, after=after, limit=limit
             )
 
-        async def act(lane: LaneInfo) -> bool:
+        async def act(lane: LaneInfo) -> bool | None:
+            if not await stands_in(self._store, lane.session_id, queue):
+                return None
             return can_retry(lane) and (dry_run or await self._retry(lane, principal))
 
         done, left, place = await on_all(read, act, limit, after)
-        if after is None and failed:  # counted with the first page
+        if after is None and failed and queue is None:  # counted with the first page
             left += await self._store.listing.past_failures(failed, tenant=tenant, agent=agent)
         return BulkRetry(done, left, place)
 
@@ -185,25 +190,27 @@ class BulkControl:
 
 async def on_all(
     read: ReadPage[Found],
-    act: Callable[[Found], Awaitable[bool]],
+    act: Callable[[Found], Awaitable[bool | None]],
     limit: int | None,
     after: LanePlace | None,
 ) -> tuple[int, int, LanePlace | None]:
     """Act on lanes until there are no more, or on `limit` of them.
 
-    Return on how many it was done, how many were left, and where to go on.
+    Return on how many it was done, how many were left, and where to go on. Where `act` returns
+    None, a lane is none of those that are meant.
     """
     most = None if limit is None else check_limit(limit)
     after = check_place(after)
-    done = left = 0
+    done = left = seen = 0
     async for lanes in pages(read, most, after):
         # At once: what arrives together is written together.
         results = await asyncio.gather(*(act(lane) for lane in lanes))
-        done += sum(results)
-        left += len(results) - sum(results)
+        done += results.count(True)
+        left += results.count(False)
+        seen += len(results)
         # Noted also for lanes that were left: they are not looked at again.
         after = lanes[-1].session_id, lanes[-1].lane
-    return done, left, after if done + left == most else None
+    return done, left, after if seen == most else None
 
 
 async def pages(

@@ -8,6 +8,7 @@ from outlast.cli.command.send import show_receipt
 from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
+    FailedInQueue,
     FailedSince,
     FailureCode,
     StoreUrl,
@@ -26,6 +27,7 @@ async def retry(
     session: Annotated[str | None, typer.Argument(help="The session; or choose many.")] = None,
     lane: Annotated[str, typer.Option(help="The lane of the session whose turn it is.")] = "main",
     code: FailureCode = None,
+    queue: FailedInQueue = None,
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     since: FailedSince = None,
     tenant: Annotated[str | None, typer.Option(help="Only those of this tenant.")] = None,
@@ -34,7 +36,7 @@ async def retry(
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Try a session's failed turn again, or all that --code, --agent, --since and --tenant choose.
+    """Try a session's failed turn again, or all that --code, --agent, --queue, … choose.
 
     It goes on from where it failed: no message is sent again, and recorded work is not repeated. Of
     many, each failed turn is retried once; turns that are no longer the last of their lane are
@@ -42,7 +44,9 @@ async def retry(
 
     Example: outlast retry ses_01J9ZK
     """
-    is_bulk = every or dry_run or any(each is not None for each in (code, agent, since, tenant))
+    is_bulk = (
+        every or dry_run or any(each is not None for each in (code, agent, queue, since, tenant))
+    )
     if is_bulk == (session is not None):
         raise typer.BadParameter("name a session, or choose many by --code, …, or all by --all")
     async with open_place(store) as app:
@@ -54,6 +58,7 @@ async def retry(
         result = await app.bulk.retry(
             code=code,
             agent=agent,
+            queue=queue,
             since=past_of(since),
             tenant=tenant,
             principal=person(None),

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
+    FailedInQueue,
     FailedSince,
     FailureCode,
     StoreUrl,
@@ -45,6 +46,7 @@ async def sessions(
         bool, typer.Option("--failed", help="Only those whose last turn failed.")
     ] = False,
     code: FailureCode = None,
+    queue: FailedInQueue = None,
     since: FailedSince = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
     store: StoreUrl = DEFAULT_STORE,
@@ -53,7 +55,7 @@ async def sessions(
     """List sessions, newest first.
 
     For a session that waits for its provider, the list has the error, since when, and the next try.
-    With --failed, --code or --since it has the reason and the time of the failure.
+    With --failed, --code, --queue or --since it has the reason and the time of the failure.
 
     Example: outlast sessions --status waiting
     """
@@ -69,6 +71,7 @@ async def sessions(
             tags=tags_of(tag),
             failed=failed,
             code=code,
+            queue=queue,
             since=past_of(since),
             limit=limit,
         )
@@ -76,7 +79,7 @@ async def sessions(
     if as_json:
         json_out([{**plain(info), "waiting_for": waits[info.session_id]} for info in found])
     elif found:
-        show(found, waits, with_failures=failed or bool(code or since))
+        show(found, waits, with_failures=failed or bool(code or queue or since))
     else:
         out("no sessions")
 

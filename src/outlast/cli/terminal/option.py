@@ -58,6 +58,10 @@ def person(principal: str | None) -> str:
 FailureCode = Annotated[
     str | None, typer.Option("--code", help="Only those that failed with this code.")
 ]
+FailedInQueue = Annotated[
+    str | None,
+    typer.Option("--queue", help="Only those that failed in sessions of this queue."),
+]
 FailedSince = Annotated[
     str | None,
     typer.Option(

@@ -32,6 +32,9 @@ class BulkRetryIn(In):
         default=None, description="Those that failed with this code.", examples=["MODEL_FAILED"]
     )
     agent: Id | None = Field(default=None, description="Those of this agent.", examples=["support"])
+    queue: Id | None = Field(
+        default=None, description="Those of sessions in this queue.", examples=["reports"]
+    )
     since: Since = Field(default=None, description="Those that failed at this instant or after it.")
     dry_run: DryRun = False
     cursor: PageCursor = None

@@ -26,6 +26,7 @@ async def retry_turns(
     result = await backend.app.bulk.retry(
         code=body.code,
         agent=body.agent,
+        queue=body.queue,
         since=None if body.since is None else read_instant("since", body.since),
         tenant=caller.tenant,
         principal=caller.name,

@@ -67,6 +67,9 @@ async def list_sessions(
     tag: TagsSought = None,
     failed: Annotated[bool, Query(description="Only those whose last turn failed.")] = False,
     code: FailureCode = None,
+    queue: Annotated[
+        Id | None, Query(description="Only those in this queue whose last turn failed.")
+    ] = None,
     since: FailedSince = None,
     cursor: Annotated[Id | None, Query(description="From where the last page ended.")] = None,
     limit: Limit = 50,
@@ -79,6 +82,7 @@ async def list_sessions(
         tags=tags_of(tag),
         failed=failed,
         code=code,
+        queue=queue,
         since=None if since is None else read_instant("since", since),
         before=cursor,
         limit=limit,
