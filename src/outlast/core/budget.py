@@ -28,7 +28,7 @@ from outlast.core.amount import (
 from outlast.core.lane import Lane
 from outlast.core.policy import Policy
 from outlast.core.record import UsageSum
-from outlast.core.usage import DAY, day_of, payer
+from outlast.core.usage import DAY, day_of, next_payer, payer
 
 WARN_AT = 4, 5
 """The share of a budget of which it is told that it is spent."""
@@ -61,9 +61,12 @@ def turn_state(lane: Lane, policy: Policy) -> BudgetState | None:
     return BudgetState(TURN, terms, sum(held, NOTHING), turn.charged)
 
 
-def keys_of(lane: Lane) -> tuple[BudgetKey, ...]:
-    """Return the budgets beside the turn's that a lane's calls may be counted in, as terms."""
-    who = payer(lane)
+def keys_of(lane: Lane, delivery: str = "", *, retries: bool = False) -> tuple[BudgetKey, ...]:
+    """Return the budgets beside the turn's that a lane's calls may be counted in, as terms.
+
+    The call that begins a turn with a `delivery` counts for who sent that.
+    """
+    who = next_payer(lane, delivery, retries=retries) if delivery else payer(lane)
     own = BudgetKey("session", lane.session)
     shared = (own, BudgetKey("tenant"), BudgetKey("tenant", day=DAILY))
     if not who:

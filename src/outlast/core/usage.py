@@ -60,6 +60,16 @@ def payer(lane: Lane) -> str:
     return (lane.parent.payer if lane.parent else "") or lane.principal
 
 
+def next_payer(lane: Lane, delivery: str, *, retries: bool = False) -> str:
+    """Return whom the calls of the turn are counted for that a delivery is about to begin.
+
+    One that `retries` a turn is for whoever sent the message of that.
+    """
+    before = lane.last.senders if lane.last and retries else ()
+    sent = (queued.principal for queued in lane.queue if queued.delivery_id == delivery)
+    return next((who for who in (*before, *sent) if who), "") or payer(lane)
+
+
 def used_by(e: r.UsageRecorded) -> r.UsageSum:
     """Return a record's usage as a sum."""
     return r.UsageSum(

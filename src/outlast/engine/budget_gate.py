@@ -108,7 +108,7 @@ class BudgetGate:
         return action
 
     async def _call(self, action: CallModel) -> AnyAction | None:
-        if not (states := await self._states()):
+        if not (states := await self._states(action.delivery, retries=bool(action.retries))):
             return action
         folds = self._lane.folds
         view = await folds.view()
@@ -146,8 +146,11 @@ class BudgetGate:
         rest = rest_for(lane, action.wait, self._lane.earliest(), action.until)
         return replace(rest, budgets=action.budgets, ended=action.ended)
 
-    async def _states(self) -> list[BudgetState]:
-        """Return how all budgets stand that count what this lane does, the narrowest first."""
+    async def _states(self, delivery: str = "", *, retries: bool = False) -> list[BudgetState]:
+        """Return how all budgets stand that count what this lane does, the narrowest first.
+
+        It is about to begin a turn with the `delivery`, if one is named.
+        """
         lane = self._lane.folds.state
         own = session_terms(lane, self._policy.session_budget)
         found: list[BudgetState] = []
@@ -155,7 +158,7 @@ class BudgetGate:
             await self._lane.flush()  # what was settled by then is free
             lane = self._lane.folds.state
             now = self._lane.date()
-            keys = [on_day(key, now) for key in keys_of(lane)]
+            keys = [on_day(key, now) for key in keys_of(lane, delivery, retries=retries)]
             # No shared budget was ever set: only the session's own row is to be looked up.
             if not self._directory.newest:
                 keys = keys[:1]
