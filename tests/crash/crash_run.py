@@ -20,6 +20,7 @@ from spending import spending_of
 
 from outlast import Budget, Outlast, Receipt, Session
 from outlast.core.record import AnyRecord, Entry
+from outlast.integration.channel import Channel, InboundRequest, Outgoing
 from outlast.log.verify import verify
 from outlast.store import DeliveryInfo, Store
 from outlast.stores.url import store_of
@@ -29,6 +30,19 @@ AT_ONCE = 10
 AMPLE = Budget(tokens=10**7, model_calls=10**4, tool_calls=10**4, steps=10**4)
 
 Talk = Callable[[Outlast, Session[Any]], Awaitable[list[Receipt[Any]]]]
+
+
+class Wall(Channel):
+    """A place where sessions can be anchored; only the users' app has it."""
+
+    def verify(self, request: InboundRequest) -> None:
+        """Nobody posts to it."""
+
+    def read(self, request: InboundRequest) -> None:
+        """Nobody posts to it."""
+
+    async def send(self, outgoing: Outgoing, thread: str) -> None:
+        """Nobody reads it."""
 
 
 @dataclass
@@ -59,6 +73,7 @@ class Scene:
             store=store_of(at, self.clock),
             clock=self.clock,
             worker=None,
+            channels=[Wall("wall", "errand")],
             **signing_in(self.provider),
         ) as app:
             yield app

@@ -45,3 +45,14 @@ async def approve_at_the_top(app: Outlast, session: Session[Any]) -> list[Receip
                 if event.type in ("turn.completed", "turn.failed"):
                     return []
             await wakeups.wait()
+
+
+async def anchor_it(app: Outlast, session: Session[Any]) -> list[Receipt[Any]]:
+    """Have the session told elsewhere from now on, and ask for it twice."""
+    receipts = [
+        await app.channels.anchor(session.id, "wall", "w-1", dispatch_id="anchor") for _ in range(2)
+    ]
+    assert [receipt.duplicate for receipt in receipts] == [False, True]
+    assert (await receipts[0].result()).status == "completed"
+    assert await session.continuation_token() == "channel:wall:w-1"
+    return []

@@ -8,7 +8,7 @@ import pytest
 from crash_fact import complaints
 from crash_process import Zygote
 from crash_run import Log, Scene, play, play_all
-from crash_talk import approve_at_the_top, book_a_trip, say_nothing
+from crash_talk import anchor_it, approve_at_the_top, book_a_trip, say_nothing
 
 from outlast.core import record as r
 from outlast.core.event import type_of
@@ -29,6 +29,23 @@ async def test_a_kill_at_any_commit_changes_only_what_was_in_flight(
 
     assert complaints(stories, plans, undisturbed) == ""
     assert sum(story.kills for story in stories) >= undisturbed.commits - 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_session_is_anchored_once_wherever_its_worker_is_killed(
+    zygote: Zygote, tmp_path: Path, when: When
+) -> None:
+    scene = Scene(tmp_path, zygote)
+    undisturbed = await play(scene, "errand", anchor_it)
+
+    plans = [[CrashPoint(n, when)] for n in range(1, undisturbed.commits + 1)]
+    stories = await play_all(scene, "errand", anchor_it, plans)
+
+    for story in [undisturbed, *stories]:
+        [log] = story.logs
+        assert not log.findings
+        assert sum(isinstance(record, r.SessionRekeyed) for record in log.records) == 1
+    assert sum(story.kills for story in stories) >= len(plans) - 1
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
