@@ -321,6 +321,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         raw("---\nname: tea\ndescription: x\n---\nBoil.\U000e0041\n".encode()),
         r"'\\U000e0041' in line 5, which a model reads and people do not see",
     ),
+    "bytes that nobody sees": (
+        raw("---\nname: tea\ndescription: x\n---\nBoil \u2764\ufe0f\U000e0158\ufe05.\n".encode()),
+        r"'\\ufe0f' in line 5, which a model reads and people do not see",
+    ),
     "words turned about": (
         raw("---\nname: tea\ndescription: \u202ex\n---\n".encode()),
         r"'\\u202e' in line 3",

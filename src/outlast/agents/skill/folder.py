@@ -21,9 +21,11 @@ MOST_FILES = 1_000
 ALLOWED_CONTROLS = {"\t", "\n"}
 HIDDEN = re.compile(
     "[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e00ff]"
+    "|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2}"
 )
 """Characters that a model reads and whoever looks through a skill does not see, or that turn the
-words around them about. Joiners and variants stay: scripts and emoji are written with them."""
+words around them about. Joiners and variants stay: scripts and emoji are written with them. But one
+variant follows a character, never another: a row of them spells hidden bytes."""
 
 
 class SkillFile(Struct, frozen=True, order=True):
@@ -44,7 +46,7 @@ def read_text(folder: Path, path: str) -> tuple[str, bytes]:
         ) from None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     for number, line in enumerate(text.split("\n"), 1):
-        if line.isprintable():
+        if line.isascii() and line.isprintable():
             continue
         if found := next(filter(is_control, line), ""):
             raise invalid(
@@ -53,7 +55,7 @@ def read_text(folder: Path, path: str) -> tuple[str, bytes]:
         if hidden := HIDDEN.search(line):
             raise invalid(
                 folder,
-                f"{path} has the character {hidden.group()!a} in line {number}, which a model reads"
+                f"{path} has the character {hidden[0][0]!a} in line {number}, which a model reads"
                 " and people do not see: take it out",
             )
     return text, data
