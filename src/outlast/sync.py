@@ -15,8 +15,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime, timedelta
 from typing import Any, Generic, overload
 
@@ -27,6 +34,21 @@ from outlast.agents.budget import Budget
 from outlast.agents.state.reducer import Reducer
 from outlast.agents.state.snapshot import Snapshot
 from outlast.app import Outlast
+from outlast.client.budget import RemoteBudgets
+from outlast.client.bulk import RemoteBulk
+from outlast.client.client import Client
+from outlast.client.fleet import (
+    RemoteChannels,
+    RemoteDeployments,
+    RemoteProviders,
+    RemoteQueues,
+    RemoteWorkers,
+)
+from outlast.client.info import RemoteInfo
+from outlast.client.listing import ListPage
+from outlast.client.run import RemoteRun
+from outlast.client.session import Bookmark, RemoteSession
+from outlast.client.usage import RemoteUsage
 from outlast.core.event import Event
 from outlast.core.instant import Span
 from outlast.core.lane import OpenStatus, StartMode, Status, Wait
@@ -70,12 +92,22 @@ __all__ = [
     "SyncBulkControl",
     "SyncCallbacks",
     "SyncChannelReceiver",
+    "SyncClient",
     "SyncConnectionControl",
     "SyncDeploymentControl",
     "SyncOutlast",
     "SyncProviderControl",
     "SyncQueueControl",
     "SyncReceipt",
+    "SyncRemoteBudgets",
+    "SyncRemoteBulk",
+    "SyncRemoteDeployments",
+    "SyncRemoteProviders",
+    "SyncRemoteQueues",
+    "SyncRemoteRun",
+    "SyncRemoteSession",
+    "SyncRemoteUsage",
+    "SyncRemoteWorkers",
     "SyncRun",
     "SyncScheduleControl",
     "SyncSession",
@@ -157,14 +189,26 @@ class Bridge(Generic[Target]):
         return f"{type(self).__name__}({self._target!r})"
 
 
+@overload
+def opened(app: Outlast) -> AbstractContextManager[SyncOutlast]: ...
+
+
+@overload
+def opened(app: Client) -> AbstractContextManager[SyncClient]: ...
+
+
+def opened(app: Outlast | Client) -> AbstractContextManager[SyncOutlast | SyncClient]:
+    """Open an app, or a client of a server, for sync code, and close it in the end."""
+    return _opened(app)
+
+
 @contextmanager
-def opened(app: Outlast) -> Iterator[SyncOutlast]:
-    """Open an app for sync code, and close it in the end."""
+def _opened(app: Outlast | Client) -> Iterator[SyncOutlast | SyncClient]:
     thread = LoopThread()
     try:
         thread.run(app.open())
         try:
-            yield SyncOutlast(app, thread)
+            yield SyncClient(app, thread) if isinstance(app, Client) else SyncOutlast(app, thread)
         finally:
             thread.run(app.close())
     finally:
@@ -1165,5 +1209,665 @@ class SyncOutlast(Bridge[Outlast]):
         return self._thread.run(
             self._target.runs(
                 workflow, tenant=tenant, status=status, tags=tags, before=before, limit=limit
+            )
+        )
+
+
+class SyncRemoteSession(Bridge[RemoteSession[Out]]):
+    """`RemoteSession` for sync code."""
+
+    @property
+    def id(self) -> str:
+        return self._target.id
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """The place after the last event that was read: keep it as JSON, for `Client.resume`."""
+        return self._target.bookmark
+
+    def info(self) -> RemoteInfo:
+        """Return the session as it is listed, what it waits for and what it has cost."""
+        return self._thread.run(self._target.info())
+
+    def usage(self) -> TreeUsage:
+        """Return what the session has used so far, and the total with all that it has started."""
+        return self._thread.run(self._target.usage())
+
+    def continuation_token(self) -> str:
+        """Return the session's newest continuation token; None without the scope `send`."""
+        return self._thread.run(self._target.continuation_token())
+
+    def send(
+        self,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        retry_failed: bool = False,
+        lane: str = MAIN,
+        deadline: datetime | timedelta | None = None,
+    ) -> SyncReceipt[Out]:
+        """Put a message into the session's queue; the message is durable when this returns."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.send(
+                    message,
+                    dispatch_id=dispatch_id,
+                    retry_failed=retry_failed,
+                    lane=lane,
+                    deadline=deadline,
+                )
+            ),
+            self._thread,
+        )
+
+    def answer(
+        self,
+        request: Request | str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+    ) -> SyncReceipt[Out]:
+        """Answer an open request (the request or its id) with an option, a text, or both."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.answer(request, option, text=text, args=args, dispatch_id=dispatch_id)
+            ),
+            self._thread,
+        )
+
+    def cancel(self, reason: str = "", *, turn: str | None = None, lane: str = MAIN) -> None:
+        """Stop the open turn of a lane. The session and its queue stay."""
+        self._thread.run(self._target.cancel(reason, turn=turn, lane=lane))
+
+    def end(self, reason: str = "") -> None:
+        """End the session for good."""
+        self._thread.run(self._target.end(reason))
+
+    def retry(self, *, lane: str = MAIN) -> SyncReceipt[Out]:
+        """Try a lane's failed turn again from where it failed; no message is sent again."""
+        return SyncReceipt(self._thread.run(self._target.retry(lane=lane)), self._thread)
+
+    def compact(self, *, lane: str = MAIN, dispatch_id: str | None = None) -> SyncReceipt[Out]:
+        """Shorten what the model is sent of a lane from here on. The log stays whole."""
+        return SyncReceipt(
+            self._thread.run(self._target.compact(lane=lane, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def rewind(self, to: str, *, dispatch_id: str | None = None) -> SyncReceipt[Out]:
+        """Show the model the session as it was after the turn `to`. The log stays whole."""
+        return SyncReceipt(
+            self._thread.run(self._target.rewind(to, dispatch_id=dispatch_id)), self._thread
+        )
+
+    def query(self, kind: type[T]) -> SyncSliceQuery[T]:
+        """Return the session's values of a type, read again at each call."""
+        return SyncSliceQuery(self._target.query(kind), self._thread)
+
+    @overload
+    def mutate(self, kind: type[T]) -> SyncSliceChanges[T]: ...
+
+    @overload
+    def mutate(self, kind: None = None) -> SyncSessionChanges: ...
+
+    def mutate(self, kind: type[T] | None = None) -> SyncSliceChanges[T] | SyncSessionChanges:
+        """Return the way to change the session's values of a type, or of all types."""
+        found = self._target.mutate(kind)
+        if isinstance(found, SliceChanges):
+            return SyncSliceChanges(found, self._thread)
+        return SyncSessionChanges(found, self._thread)
+
+    def snapshot(self) -> Snapshot:
+        """Return all values of the session's state, and its id, tags, parent and children."""
+        return self._thread.run(self._target.snapshot())
+
+    def events(
+        self,
+        after: int | str | None = None,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> Iterator[Event]:
+        """Yield all events after a cursor, then new ones as they are committed."""
+        return self._thread.iterate(
+            self._target.events(after, follow=follow, internals=internals, children=children)
+        )
+
+    def wait(self, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait until nothing is queued, ready or running; return the result of the last turn."""
+        return self._thread.run(self._target.wait(timeout=timeout))
+
+    def result_of(self, delivery_id: str, *, timeout: Span | None = None) -> Result[Out]:
+        """Wait until one delivery is settled, or its turn needs a human."""
+        return self._thread.run(self._target.result_of(delivery_id, timeout=timeout))
+
+    def history(self, lane: str = MAIN) -> list[Message]:
+        """Return the conversation so far, as the model sees it."""
+        return self._thread.run(self._target.history(lane))
+
+    def milestones(self) -> list[Milestone]:
+        """Return the milestones that the session has reached, in all lanes, oldest first."""
+        return self._thread.run(self._target.milestones())
+
+    def requests(self) -> tuple[Request, ...]:
+        """Return the questions that are open."""
+        return self._thread.run(self._target.requests())
+
+
+class SyncRemoteRun(Bridge[RemoteRun[Out]]):
+    """`RemoteRun` for sync code."""
+
+    @property
+    def duplicate(self) -> bool:
+        return self._target.duplicate
+
+    @property
+    def id(self) -> str:
+        return self._target.id
+
+    def info(self) -> RemoteInfo:
+        """Return the run as sessions are listed."""
+        return self._thread.run(self._target.info())
+
+    def status(self) -> RunStatus:
+        """Return the run's status."""
+        return self._thread.run(self._target.status())
+
+    def wait(self, *, timeout: Span | None = None) -> RunResult[Out]:
+        """Wait until the run has ended or needs a human, and return its result."""
+        return self._thread.run(self._target.wait(timeout=timeout))
+
+    def events(
+        self,
+        after: int | str = 0,
+        *,
+        follow: bool = True,
+        internals: bool = False,
+        children: bool = False,
+    ) -> Iterator[Event]:
+        """Yield all events of the run after a cursor, as `RemoteSession.events` does."""
+        return self._thread.iterate(
+            self._target.events(after, follow=follow, internals=internals, children=children)
+        )
+
+    def meta(self) -> RunInfo:
+        """Return the record of the run; the server does not say whose it is."""
+        return self._thread.run(self._target.meta())
+
+    def steps(self) -> Sequence[RunStep]:
+        """Return the steps of the run, in the order in which they began."""
+        return self._thread.run(self._target.steps())
+
+    def usage(self) -> TreeUsage:
+        """Return what the agents of the run have used so far."""
+        return self._thread.run(self._target.usage())
+
+    def requests(self) -> Sequence[Request]:
+        """Return the questions that are open in the run and below it."""
+        return self._thread.run(self._target.requests())
+
+    def answer(
+        self,
+        request_id: str,
+        option: str | None = None,
+        *,
+        text: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        dispatch_id: str | None = None,
+    ) -> None:
+        """Answer an open request of the run."""
+        self._thread.run(
+            self._target.answer(request_id, option, text=text, args=args, dispatch_id=dispatch_id)
+        )
+
+    def retry(self, *, dispatch_id: str | None = None) -> SyncRemoteRun[Out]:
+        """Start a new run that tries this one again, with what has succeeded, and return it."""
+        return SyncRemoteRun(
+            self._thread.run(self._target.retry(dispatch_id=dispatch_id)), self._thread
+        )
+
+    def send_event(self, name: str, payload: Any = None, *, dispatch_id: str | None = None) -> None:
+        """Send an event to the run; it is kept until the body waits for one of that name."""
+        self._thread.run(self._target.send_event(name, payload, dispatch_id=dispatch_id))
+
+    def cancel(self, reason: str = "") -> None:
+        """End the run: stop it, and undo what it has done, as its body registered."""
+        self._thread.run(self._target.cancel(reason))
+
+
+class SyncRemoteWorkers(Bridge[RemoteWorkers]):
+    """`RemoteWorkers` for sync code."""
+
+    def lanes(
+        self,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[LaneInfo]:
+        """List lanes, those of the newest session first."""
+        return self._thread.run(
+            self._target.lanes(
+                session_id=session_id, agent=agent, status=status, after=after, limit=limit
+            )
+        )
+
+    def list(self) -> Sequence[WorkerInfo]:
+        """List the living workers, oldest first."""
+        return self._thread.run(self._target.list())
+
+
+class SyncRemoteQueues(Bridge[RemoteQueues]):
+    """`RemoteQueues` for sync code."""
+
+    def list(self) -> Sequence[QueueInfo]:
+        """List all queues by name."""
+        return self._thread.run(self._target.list())
+
+    def get(self, name: str) -> QueueInfo:
+        """Return one queue."""
+        return self._thread.run(self._target.get(name))
+
+    def set(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        per_worker: int | None = None,
+        per_key: int | None = None,
+        rate: int | None = None,
+        per: Span | None = None,
+        priority: int | None = None,
+        delay: Span | None = None,
+        singleton: bool | None = None,
+    ) -> QueueInfo:
+        """Change settings of a queue, or make it; what is left out stays as it is."""
+        return self._thread.run(
+            self._target.set(
+                name,
+                concurrency=concurrency,
+                per_worker=per_worker,
+                per_key=per_key,
+                rate=rate,
+                per=per,
+                priority=priority,
+                delay=delay,
+                singleton=singleton,
+            )
+        )
+
+    def remove(self, name: str) -> None:
+        """Forget the settings of a queue: nothing bounds its turns any more."""
+        self._thread.run(self._target.remove(name))
+
+
+class SyncRemoteProviders(Bridge[RemoteProviders]):
+    """`RemoteProviders` for sync code."""
+
+    def list(self, *, agent: str | None = None) -> Sequence[ProviderOutage]:
+        """List the providers that do not answer, those that are away for longest first."""
+        return self._thread.run(self._target.list(agent=agent))
+
+    def try_now(self, *, agent: str | None = None) -> int:
+        """Have the first in each line ask its provider now; return how many lines there are."""
+        return self._thread.run(self._target.try_now(agent=agent))
+
+
+class SyncRemoteDeployments(Bridge[RemoteDeployments]):
+    """`RemoteDeployments` for sync code."""
+
+    def list(self) -> Sequence[DeploymentInfo]:
+        """List the deployments that workers have named, the current one first."""
+        return self._thread.run(self._target.list())
+
+    def promote(self, name: str) -> None:
+        """Make a deployment the current one of its agents: what is pinned to none goes on there."""
+        self._thread.run(self._target.promote(name))
+
+    def retire(self, name: str, *, to: str) -> int:
+        """Move all that is pinned to a deployment to another one; return how many lanes."""
+        return self._thread.run(self._target.retire(name, to=to))
+
+
+class SyncRemoteUsage(Bridge[RemoteUsage]):
+    """`RemoteUsage` for sync code."""
+
+    def by(
+        self,
+        key: UsageKey,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        principal: str | None = None,
+        since: date | None = None,
+        until: date | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[UsageLine]:
+        """Add up usage by session, agent, model, tenant, principal or day, in the key's order."""
+        return self._thread.run(
+            self._target.by(
+                key,
+                session_id=session_id,
+                agent=agent,
+                model=model,
+                principal=principal,
+                since=since,
+                until=until,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    def total(
+        self,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        principal: str | None = None,
+        since: date | None = None,
+        until: date | None = None,
+    ) -> UsageLine:
+        """Add up all usage, or what is asked for."""
+        return self._thread.run(
+            self._target.total(
+                session_id=session_id,
+                agent=agent,
+                model=model,
+                principal=principal,
+                since=since,
+                until=until,
+            )
+        )
+
+
+class SyncRemoteBudgets(Bridge[RemoteBudgets]):
+    """`RemoteBudgets` for sync code."""
+
+    def set(
+        self,
+        budget: Budget | None,
+        *,
+        principal: str = "",
+        session_id: str = "",
+        per: Per = "total",
+        expected: int | None = None,
+    ) -> BudgetStatus | None:
+        """Set what the tenant, a principal of it or a session may use; None takes it away."""
+        return self._thread.run(
+            self._target.set(
+                budget, principal=principal, session_id=session_id, per=per, expected=expected
+            )
+        )
+
+    def list(self, *, after: str | None = None, limit: int = 50) -> ListPage[BudgetStatus]:
+        """List the budgets that were set; a page's `cursor` says where to go on with `after`."""
+        return self._thread.run(self._target.list(after=after, limit=limit))
+
+
+class SyncRemoteBulk(Bridge[RemoteBulk]):
+    """`RemoteBulk` for sync code."""
+
+    def retry(
+        self,
+        *,
+        code: str | None = None,
+        agent: str | None = None,
+        since: datetime | timedelta | None = None,
+        dry_run: bool = False,
+    ) -> BulkRetry:
+        """Try failed turns again from where they failed: all, or those that failed so."""
+        return self._thread.run(
+            self._target.retry(code=code, agent=agent, since=since, dry_run=dry_run)
+        )
+
+    def cancel(
+        self,
+        *,
+        agent: str | None = None,
+        status: OpenStatus | None = None,
+        waiting: Wait | None = None,
+        since: datetime | timedelta | None = None,
+        reason: str = "",
+        dry_run: bool = False,
+    ) -> BulkCancel:
+        """Stop what is open in many lanes: the open turn of each, or else its next message."""
+        return self._thread.run(
+            self._target.cancel(
+                agent=agent,
+                status=status,
+                waiting=waiting,
+                since=since,
+                reason=reason,
+                dry_run=dry_run,
+            )
+        )
+
+
+class SyncClient(Bridge[Client]):
+    """`Client` for sync code."""
+
+    @property
+    def bulk(self) -> SyncRemoteBulk:
+        """Retries and cancels of many turns at once."""
+        return SyncRemoteBulk(self._target.bulk, self._thread)
+
+    @property
+    def workers(self) -> SyncRemoteWorkers:
+        """The workers of the server, and the lanes that they carry."""
+        return SyncRemoteWorkers(self._target.workers, self._thread)
+
+    @property
+    def channels(self) -> RemoteChannels:
+        """The channels of the server's app."""
+        return self._target.channels
+
+    @property
+    def queues(self) -> SyncRemoteQueues:
+        """The queues of the server."""
+        return SyncRemoteQueues(self._target.queues, self._thread)
+
+    @property
+    def deployments(self) -> SyncRemoteDeployments:
+        """The named versions of the code that the workers of the server run."""
+        return SyncRemoteDeployments(self._target.deployments, self._thread)
+
+    @property
+    def providers(self) -> SyncRemoteProviders:
+        """The providers that do not answer the agents of the server."""
+        return SyncRemoteProviders(self._target.providers, self._thread)
+
+    @property
+    def usage(self) -> SyncRemoteUsage:
+        """What models were used for, and what that has cost."""
+        return SyncRemoteUsage(self._target.usage, self._thread)
+
+    @property
+    def budgets(self) -> SyncRemoteBudgets:
+        """What the tenant, its principals and its sessions may use."""
+        return SyncRemoteBudgets(self._target.budgets, self._thread)
+
+    def start(
+        self,
+        agent: Agent[Any, Out] | str,
+        message: Said,
+        *,
+        mode: StartMode = "conversation",
+        dispatch_id: str | None = None,
+        retry_failed: bool = False,
+        continuation_token: str | None = None,
+        lane: str = MAIN,
+        capabilities: Mapping[str, bool] | None = None,
+        deadline: datetime | timedelta | None = None,
+        budget: Budget | None = None,
+        webhook: Webhook | None = None,
+        tags: Mapping[str, str] | None = None,
+        queue: str | QueueEntry | None = None,
+        output_type: type[Out] | None = None,
+    ) -> SyncRemoteSession[Out]:
+        """Start a session with a message; the message is durable when this returns."""
+        return SyncRemoteSession(
+            self._thread.run(
+                self._target.start(
+                    agent,
+                    message,
+                    mode=mode,
+                    dispatch_id=dispatch_id,
+                    retry_failed=retry_failed,
+                    continuation_token=continuation_token,
+                    lane=lane,
+                    capabilities=capabilities,
+                    deadline=deadline,
+                    budget=budget,
+                    webhook=webhook,
+                    tags=tags,
+                    queue=queue,
+                    output_type=output_type,
+                )
+            ),
+            self._thread,
+        )
+
+    def session(
+        self, session_id: str, *, output_type: type[Any] | None = None
+    ) -> SyncRemoteSession[Any]:
+        """Return a handle on a session; awaiting it makes sure that the session exists."""
+        return SyncRemoteSession(
+            self._target.session(session_id, output_type=output_type), self._thread
+        )
+
+    def resume(
+        self, bookmark: Bookmark, *, output_type: type[Any] | None = None
+    ) -> SyncRemoteSession[Any]:
+        """Return a handle on a session whose events continue after a bookmark."""
+        return SyncRemoteSession(
+            self._target.resume(bookmark, output_type=output_type), self._thread
+        )
+
+    def send(
+        self,
+        to: Token | Key,
+        message: Said,
+        *,
+        dispatch_id: str | None = None,
+        retry_failed: bool = False,
+        tags: Mapping[str, str] | None = None,
+        output_type: type[Any] | None = None,
+    ) -> SyncReceipt[Any]:
+        """Send a message to an address; start a session there if there is none."""
+        return SyncReceipt(
+            self._thread.run(
+                self._target.send(
+                    to,
+                    message,
+                    dispatch_id=dispatch_id,
+                    retry_failed=retry_failed,
+                    tags=tags,
+                    output_type=output_type,
+                )
+            ),
+            self._thread,
+        )
+
+    def run(
+        self,
+        workflow: Workflow[In, Out] | str,
+        input: In | None = None,
+        *,
+        dispatch_id: str | None = None,
+        delay: Span = 0.0,
+        deadline: datetime | timedelta | None = None,
+        tags: Mapping[str, str] | None = None,
+        capabilities: Mapping[str, bool] | None = None,
+        webhook: Webhook | None = None,
+        queue: str | QueueEntry | None = None,
+        output_type: type[Out] | None = None,
+    ) -> SyncRemoteRun[Out]:
+        """Start a run of a workflow; the run is durable when this returns."""
+        return SyncRemoteRun(
+            self._thread.run(
+                self._target.run(
+                    workflow,
+                    input,
+                    dispatch_id=dispatch_id,
+                    delay=delay,
+                    deadline=deadline,
+                    tags=tags,
+                    capabilities=capabilities,
+                    webhook=webhook,
+                    queue=queue,
+                    output_type=output_type,
+                )
+            ),
+            self._thread,
+        )
+
+    def get_run(self, run_id: str, *, output_type: type[Any] | None = None) -> SyncRemoteRun[Any]:
+        """Return a handle on a run; awaiting it makes sure that the run exists."""
+        return SyncRemoteRun(self._target.get_run(run_id, output_type=output_type), self._thread)
+
+    def runs(
+        self,
+        workflow: Workflow[Any, Any] | str | None = None,
+        *,
+        status: RunStatus | None = None,
+        tags: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[RunSummary]:
+        """List runs, newest first; `before` is the `cursor` of the page before."""
+        return self._thread.run(
+            self._target.runs(workflow, status=status, tags=tags, before=before, limit=limit)
+        )
+
+    def erase(self, session_id: str, *, cancel_remote: bool = True) -> None:
+        """End a session and erase it with its children, at once and for good."""
+        self._thread.run(self._target.erase(session_id, cancel_remote=cancel_remote))
+
+    def sessions(
+        self,
+        *,
+        agent: str | None = None,
+        status: Status | None = None,
+        tags: Mapping[str, str] | None = None,
+        failed: bool = False,
+        code: str | None = None,
+        since: datetime | timedelta | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[SessionInfo]:
+        """List sessions, newest first; `before` is the `cursor` of the page before."""
+        return self._thread.run(
+            self._target.sessions(
+                agent=agent,
+                status=status,
+                tags=tags,
+                failed=failed,
+                code=code,
+                since=since,
+                before=before,
+                limit=limit,
+            )
+        )
+
+    def requests(
+        self,
+        *,
+        session_id: str | None = None,
+        agent: str | None = None,
+        kinds: Sequence[RequestKind] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> ListPage[Request]:
+        """List open questions to humans across sessions, oldest first."""
+        return self._thread.run(
+            self._target.requests(
+                session_id=session_id, agent=agent, kinds=kinds, after=after, limit=limit
             )
         )

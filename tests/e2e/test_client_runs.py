@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -13,6 +14,7 @@ from http_scene import FAST
 from pydantic import BaseModel
 from test_client_parity import Names
 
+import outlast.sync
 from outlast import Outlast, WorkflowContext, workflow
 from outlast.client import Client, RemoteRun
 from outlast.core.record import Failure
@@ -248,3 +250,25 @@ async def test_a_run_of_another_tenant_is_not_there_for_a_client() -> None:
                 await attempt
         with pytest.raises(UnknownRun):
             await anext(handle.events())
+
+
+async def test_sync_code_runs_workflows_here_and_over_the_wire() -> None:
+    def script(place: Outlast | Client) -> list[Any]:
+        with outlast.sync.opened(place) as opened:
+            run = opened.run(report, Month(month="june"), dispatch_id="june")
+            found = [run.wait().unwrap(), [event.type for event in run.events()][-1]]
+            again = opened.get_run(run.id)
+            found += [again.meta().status, len(again.steps()), again.status()]
+            waiting = opened.run(ask)
+            waiting.send_event("paid", 1)
+            waiting.answer(waiting.wait().requests[0].request_id, "no")
+            found += [waiting.wait().output, [each.workflow for each in opened.runs()]]
+            return found
+
+    near = await asyncio.to_thread(script, Outlast(WORKFLOWS, store="memory://", worker=FAST))
+    async with far_away(agents=WORKFLOWS) as far:
+        there = await asyncio.to_thread(script, Client(far.url))
+
+    assert there == near
+    assert near[:3] == [Report(title="JUNE"), "session.completed", "completed"]
+    assert near[-2:] == ["1 no", ["ask", "report"]]

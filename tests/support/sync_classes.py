@@ -13,6 +13,7 @@ import ast
 import builtins
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,18 @@ from pathlib import Path
 from types import ModuleType
 
 from outlast.app import Outlast
+from outlast.client import (
+    Client,
+    RemoteBudgets,
+    RemoteBulk,
+    RemoteDeployments,
+    RemoteProviders,
+    RemoteQueues,
+    RemoteRun,
+    RemoteSession,
+    RemoteUsage,
+    RemoteWorkers,
+)
 from outlast.integration.channel.receiver import ChannelReceiver
 from outlast.integration.connection.control import ConnectionControl
 from outlast.integration.schedule.schedules import ScheduleControl
@@ -56,11 +69,25 @@ BRIDGED: tuple[type, ...] = (
     Run,
     BudgetControl,
     Outlast,
+    RemoteSession,
+    RemoteRun,
+    RemoteWorkers,
+    RemoteQueues,
+    RemoteProviders,
+    RemoteDeployments,
+    RemoteUsage,
+    RemoteBudgets,
+    RemoteBulk,
+    Client,
 )
 TWINS = {each.__name__: f"Sync{each.__name__}" for each in BRIDGED}
+# It is a receipt whose session is elsewhere, and is used in the same way.
+TWINS["RemoteReceipt"] = "SyncReceipt"
 LEFT_OUT = {
     # An observer is called on the event loop of the async session.
     Session: {"observe"},
+    Client: {"open", "close", "url"},
+    RemoteSession: {"receipt"},
     # `opened` opens and closes it; the rest needs no loop, and the async app is at hand.
     Outlast: {"open", "close", "lifespan", "asgi", "hook", "agents", "workflows", "clock", "store"}
     | {"settings", "worker", "public_url", "webhooks"},
@@ -154,7 +181,7 @@ class Twin:
         is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
         if not is_property:
             call += f"({', '.join(passed(node.args))})"
-        is_iterator = ast.unparse(node.returns).startswith("AsyncIterator")
+        is_iterator = ast.unparse(node.returns).startswith(("AsyncIterator", "AsyncGenerator"))
         if is_iterator:
             call = f"self._thread.iterate({call})"
         elif isinstance(node, ast.AsyncFunctionDef):
@@ -195,7 +222,10 @@ def passed(arguments: ast.arguments) -> Iterator[str]:
 
 def twin_type(annotation: ast.expr) -> str:
     """Return a type in which async classes are replaced by their twins."""
-    changed = ast.parse(ast.unparse(annotation), mode="eval")
+    written = re.sub(
+        r"^AsyncGenerator\[(.*), None\]$", r"AsyncIterator[\1]", ast.unparse(annotation)
+    )
+    changed = ast.parse(written, mode="eval")
     for node in ast.walk(changed):
         if isinstance(node, ast.Name):
             node.id = {**TWINS, "AsyncIterator": "Iterator"}.get(node.id, node.id)
@@ -230,7 +260,7 @@ def imports(twins: list[Twin]) -> tuple[str, str]:
     lines = {twin.original.__name__: import_of(twin.module, twin.original) for twin in twins}
     variables: set[str] = set()
     for twin in twins:
-        todo = sorted(twin.names() - {"AsyncIterator", "Generic", "property"})
+        todo = sorted(twin.names() - {"AsyncGenerator", "AsyncIterator", "Generic", "property"})
         for name in todo:
             if (defined := variable(twin.tree, name)) is None:
                 lines.setdefault(name, import_line(twin, name))

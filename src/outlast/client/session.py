@@ -123,7 +123,7 @@ class RemoteSession(Generic[Out]):
         cursor: str | None = None,
     ) -> None:
         """Where a `cursor` is given, events are read on from there."""
-        self.id = check_id("session_id", session_id)
+        self.id: str = check_id("session_id", session_id)
         self.receipt: RemoteReceipt[Out] | None = None
         self._connection = connection
         self._path = f"/sessions/{segment(session_id)}"
