@@ -129,9 +129,13 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
 ]
 
 
+LOGS_BROKEN = {"runs"}
+"""That the checker of these finds what is wrong is held by broken logs, in `test_workflows.py`."""
+
+
 def test_every_promise_has_a_store_that_breaks_it() -> None:
     broken_ones = {promise.strip() for _, promise, _ in BROKEN}
-    assert {name.partition(" ")[0] for name in PROMISES} == broken_ones
+    assert {name.partition(" ")[0] for name in PROMISES} == broken_ones | LOGS_BROKEN
 
 
 @pytest.mark.parametrize(("wrap", "promise", "first"), BROKEN)
