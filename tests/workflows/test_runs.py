@@ -18,6 +18,7 @@ from outlast.errors import (
     UnknownRun,
     UnknownWorkflow,
 )
+from outlast.log.verify import verify
 from outlast.testing import crash_everywhere
 from outlast.testing.ledger import Ledger
 from outlast.testing.scripted import ScriptedModel, say
@@ -248,3 +249,19 @@ async def test_no_step_is_repeated_wherever_the_worker_crashes() -> None:
     assert len(report.runs) > 10
     report.assert_no_effect_repeated()
     report.assert_same_output()
+
+
+async def test_the_log_of_a_run_that_tries_another_again_agrees_with_its_index() -> None:
+    @workflow
+    async def fails(ctx: WorkflowContext, number: int) -> int:
+        return await ctx.step(lambda: number // 0, name="divide")
+
+    async with running(fails) as app:
+        run = await app.run(fails, 1)
+        await run.wait()
+        again = await run.retry()
+        await again.wait()
+
+        assert await verify(app.store, again.id) == []
+        assert (await again.meta()).input == 1
+        assert (await again.meta()).retry_of == run.id
