@@ -45,7 +45,8 @@ async def test_what_waits_for_a_budget_of_the_day_goes_on_when_the_next_begins()
         await until(session, "session.waiting", 2)
 
         clock.advance(DAY - clock.now() % DAY)
-        assert (await receipt.result()).output == "two"
+        async with asyncio.timeout(30):
+            assert (await receipt.result()).output == "two"
         assert not await verify(app.store, session.id)
 
 
