@@ -1619,12 +1619,13 @@ class SyncRemoteBulk(Bridge[RemoteBulk]):
         *,
         code: str | None = None,
         agent: str | None = None,
+        queue: str | None = None,
         since: datetime | timedelta | None = None,
         dry_run: bool = False,
     ) -> BulkRetry:
         """Try failed turns again from where they failed: all, or those that failed so."""
         return self._thread.run(
-            self._target.retry(code=code, agent=agent, since=since, dry_run=dry_run)
+            self._target.retry(code=code, agent=agent, queue=queue, since=since, dry_run=dry_run)
         )
 
     def cancel(
@@ -1838,6 +1839,7 @@ class SyncClient(Bridge[Client]):
         tags: Mapping[str, str] | None = None,
         failed: bool = False,
         code: str | None = None,
+        queue: str | None = None,
         since: datetime | timedelta | None = None,
         before: str | None = None,
         limit: int = 50,
@@ -1850,6 +1852,7 @@ class SyncClient(Bridge[Client]):
                 tags=tags,
                 failed=failed,
                 code=code,
+                queue=queue,
                 since=since,
                 before=before,
                 limit=limit,
