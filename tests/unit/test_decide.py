@@ -44,6 +44,7 @@ from outlast.core.action import (
     CallModel,
     CancelTurn,
     CheckCompletion,
+    CompactContext,
     CompleteSession,
     CompleteTurn,
     ExpireRequest,
@@ -263,6 +264,15 @@ def test_a_message_whose_time_is_up_interrupts_nothing_and_has_failed() -> None:
     assert action == settles_as(("d2", "failed", ""))
     log.add(settles("d2", "failed"), message("d3"))
     assert isinstance(next_of(log, Policy(on_busy="interrupt")), CancelTurn)
+
+
+def test_a_view_that_is_to_be_made_shorter_does_not_outlive_its_sessions_deadline() -> None:
+    asked = r.ContextChangeRequested(delivery_id="d2", op="compact")
+    log = Log(message(), *turn_begins(), answers(), *turn_completes(), asked)
+    lane = replace(log.lane, deadline=NOW)
+
+    assert isinstance(decide(lane, Policy(), NOW - 1), CompactContext)
+    assert isinstance(decide(lane, Policy(), NOW), CompleteSession)
 
 
 def test_a_turn_that_is_open_at_its_sessions_deadline_has_failed_whichever_lane_ended_it() -> None:

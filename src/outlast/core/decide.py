@@ -103,7 +103,8 @@ def decide(lane: Lane, policy: Policy, now: int) -> AnyAction:
         # `put_change_first`.
         if lane.changes:
             return ChangeState(change=lane.changes[0])
-        if lane.views:
+        # A summary that goes on beyond the session's deadline would keep it from ending.
+        if lane.views and not is_late(lane, now):
             return change_view(lane, in_time(lane, now + policy.turn_timeout), policy)
         return between_turns(lane, policy, now)
     action = within_turn(lane, lane.turn, policy, now)
