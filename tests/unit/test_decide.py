@@ -268,7 +268,9 @@ def test_a_message_whose_time_is_up_interrupts_nothing_and_has_failed() -> None:
 
 def test_a_view_that_is_to_be_made_shorter_does_not_outlive_its_sessions_deadline() -> None:
     asked = r.ContextChangeRequested(delivery_id="d2", op="compact")
-    log = Log(message(), *turn_begins(), answers(), turn_completes(), asked)
+    log = Log(
+        message(), *turn_begins(), answers(), turn_completes(), settles("d1", turn="t1"), asked
+    )
     lane = replace(log.lane, deadline=NOW)
 
     assert isinstance(decide(lane, Policy(), NOW - 1), CompactContext)
