@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -483,10 +484,17 @@ def test_log_lines_are_json_with_the_ids_of_where_they_were_written(yard: Yard) 
     assert drains["worker"] == "w1"
 
 
+def wait_at_the_gate(yard: Yard) -> None:
+    """Wait until the tool has written its lines: its start is committed before it begins."""
+    while not (yard.path / ATTEMPTS).exists():
+        time.sleep(0.01)
+
+
 def test_log_lines_are_text_unless_asked_for_otherwise(yard: Yard) -> None:
     session = yard.start("gate")
     with yard.worker("--name", "w1") as worker:
         yard.events(session, until="tool.started")
+        wait_at_the_gate(yard)
         worker.process.kill()
         lines = worker.errors().splitlines()
     [line] = [line for line in lines if "at the gate" in line]
@@ -501,6 +509,7 @@ def test_every_request_of_a_model_is_a_line_for_who_looks_for_faults_only(
     session = yard.start("gate")
     with yard.worker("--log-level", level) as worker:
         yard.events(session, until="tool.started")
+        wait_at_the_gate(yard)
         worker.process.kill()
         said = worker.errors()
 

@@ -984,7 +984,7 @@ async def test_tools_have_their_dependencies_once_in_each_attempt(directory: Pat
         ({"agent": "worker"}, "a DurableLoop runs an Agent"),
         ({"trigger": UpdateStep}, "is one such as CheckpointTrigger"),
         ({"keep": 0}, "keep has to be a whole number of 1 or more"),
-        ({"schema_change": "guess"}, "schema_change is migrate or fresh"),
+        ({"schema_change": "guess"}, "schema_change has to be migrate or fresh"),
         ({"deadline": 0}, "deadline of a DurableLoop is more than no time"),
         ({"deadline": datetime(2030, 1, 1)}, "deadline needs a time zone"),  # noqa: DTZ001 - it is said
     ],

@@ -50,12 +50,10 @@ async def test_a_sqlite_file_of_any_release_is_gone_on_with(release: str, path: 
 
 
 @pytest.mark.parametrize("release", RELEASES)
-async def test_a_postgres_schema_of_any_release_is_gone_on_with(
-    release: str, postgres_url: str
-) -> None:
-    await asyncio.to_thread(restore, unpacked(release, "sql").decode(), postgres_url)
+async def test_a_postgres_schema_of_any_release_is_gone_on_with(release: str, new_url: str) -> None:
+    await asyncio.to_thread(restore, unpacked(release, "sql").decode(), new_url)
 
-    await live_on(postgres_url, expected(release)["postgres"])
+    await live_on(new_url, expected(release)["postgres"])
 
 
 def restore(dump: str, url: str) -> None:

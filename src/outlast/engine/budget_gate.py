@@ -43,8 +43,7 @@ from outlast.engine.lane_folds import insist
 from outlast.engine.owned_lane import OwnedLane
 from outlast.store import Store
 
-UNKNOWN = -1
-"""In the place of a revision: there may be budgets, so every call asks for its own."""
+NEVER = float("inf")
 
 
 class BudgetDirectory:
@@ -52,30 +51,37 @@ class BudgetDirectory:
 
     `newest` grows with every change. A budget holds for the calls that begin a second after it was
     set at the latest; no step asks the store for that. Nor does a worker without lanes: what it
-    knew is too old when it is given one, which then looks before it does anything.
+    knows is too old by the time it is given one, and it looks before the lane does anything.
     """
 
     interval = 1.0
 
-    def __init__(self, store: Store, is_idle: Callable[[], bool]) -> None:
+    def __init__(self, store: Store, clock: Clock, is_idle: Callable[[], bool]) -> None:
         self._store = store
+        self._clock = clock
         self._is_idle = is_idle
-        self._learning = asyncio.Lock()
-        self.newest = UNKNOWN
+        self._looking = asyncio.Lock()
+        self._asked_at = -NEVER
+        self.newest = 0
 
     async def run_once(self) -> int:
-        before = self.newest
-        if self._is_idle():
-            self.newest = UNKNOWN
-        else:
-            self.newest = await self._store.budget.newest_budget()
-        return int(self.newest != before)
+        return 0 if self._is_idle() else await self.look()
 
-    async def learn(self) -> None:
+    @property
+    def is_old(self) -> bool:
+        return self._clock.monotonic() - self._asked_at > self.interval
+
+    async def renew(self) -> None:
         """Look once for all lanes that a worker is given after it had none."""
-        async with self._learning:
-            if self.newest == UNKNOWN:
-                self.newest = await self._store.budget.newest_budget()
+        async with self._looking:
+            if self.is_old:
+                await self.look()
+
+    async def look(self) -> int:
+        before, asked_at = self.newest, self._clock.monotonic()
+        self.newest = await self._store.budget.newest_budget()
+        self._asked_at = asked_at
+        return int(self.newest != before)
 
 
 class BudgetGate:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from outlast.clock import Clock
 from outlast.core.instant import date_of, seconds
 from outlast.engine.backlog import read_unfinished, sentence, unserved_sentence
-from outlast.engine.budget_gate import UNKNOWN, BudgetDirectory
+from outlast.engine.budget_gate import BudgetDirectory
 from outlast.engine.counters import WorkerCounters
 from outlast.engine.executor import Executor
 from outlast.engine.lane_folds import HistoryChanged, LaneLost, insist
@@ -83,6 +83,9 @@ log = get_logger("outlast.engine")
 Key = tuple[str, str]
 
 PAGE = 500
+LARGE = 1024 * 1024
+HEAD_START = 1.0
+"""So many seconds lanes have before one of so many bytes begins that has lost its worker."""
 
 
 @cache
@@ -118,7 +121,7 @@ class Worker:
         self._lane_cache = LaneCache(settings.lane_cache)
         self._pins = PinRule(settings.deployment, settings.pin)
         self._breakers = ProviderBreakers(store, clock)
-        self.budgets = BudgetDirectory(store, lambda: not self._tasks)
+        self.budgets = BudgetDirectory(store, clock, lambda: not self._tasks)
         self._runners: defaultdict[str, dict[str, LaneRunner]] = defaultdict(dict)
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
@@ -186,6 +189,7 @@ class Worker:
             self.unserved = unserved
             log.warning("%s", unserved, extra={"worker": self.name, "agents": [*found.unserved]})
         await self._breakers.look_around(self._executors)
+        await insist(self._clock, self.budgets.look)
         if self.resumes:
             facts = {"worker": self.name, "unfinished": dict(found.sessions)}
             log.info("the worker %s", self.resumes, extra=facts)
@@ -377,8 +381,13 @@ class Worker:
             most=self._most,
         )
         self._counters.claims += len(claims)
+        suspects = [claim for claim in claims if claim.deaths and claim.size > LARGE]
         for claim in claims:
-            self._begin(claim)
+            if claim not in suspects:
+                self._begin(claim)
+        others = list(self._tasks.values())
+        for claim in suspects:
+            self._begin(claim, after=others)
         # Where there is no room left, the next timer is of no interest: a lane that ends gives a
         # hint.
         if len(claims) < free:
@@ -387,11 +396,15 @@ class Worker:
                 self.interval = min(self.interval, (ready_at - now) / 1000)
         return len(claims)
 
-    def _begin(self, claim: Claim) -> None:
+    def _begin(self, claim: Claim, after: Sequence[asyncio.Task[None]] = ()) -> None:
+        """Run a lane; a large one that has lost its worker lets others go first for a moment.
+
+        It may have been too large for that, and would take down the lanes that died beside it, too.
+        """
         key = (claim.session_id, claim.lane)
         if key in self._tasks:
             return
-        task = asyncio.create_task(self._run_lane(claim), name=f"outlast lane {key}")
+        task = asyncio.create_task(self._run_lane(claim, after), name=f"outlast lane {key}")
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._done(key))
 
@@ -403,7 +416,7 @@ class Worker:
             del self._runners[session_id]
         self._claiming.hint()
 
-    async def _run_lane(self, claim: Claim) -> None:
+    async def _run_lane(self, claim: Claim, after: Sequence[asyncio.Task[None]]) -> None:
         enter(
             session=claim.session_id,
             agent=claim.agent,
@@ -411,9 +424,11 @@ class Worker:
             worker=self.name,
             fence=claim.fence,
         )
+        if after:
+            await asyncio.wait(after, timeout=HEAD_START)
         try:
-            if self.budgets.newest == UNKNOWN:
-                await self.budgets.learn()
+            if self.budgets.is_old:
+                await self.budgets.renew()
             lane = await self._open(claim)
             runner = LaneRunner(
                 lane,

@@ -206,7 +206,7 @@ async def test_a_lease_is_renewed_while_a_tools_transaction_is_open_elsewhere(
 
 
 async def test_a_name_in_use_is_refused(store: SqliteStore, path: Path, clock: ManualClock) -> None:
-    with other_worker(path), pytest.raises(StoreUnavailable, match="alive"):
+    with other_worker(path), pytest.raises(StoreUnavailable, match="a living worker has this name"):
         await enlist(store, clock, "other")
 
 
