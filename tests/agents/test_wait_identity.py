@@ -62,10 +62,11 @@ class Deployment:
 async def open_requests(session: Session[Any], *prompts: str) -> dict[str, str]:
     """Wait until just these questions are open, and return their ids."""
     while True:
+        opened = len(await the(session, "request.opened"))  # before the look: one may come after it
         found = {q.prompt: q.request_id for q in await session.requests()}
         if set(found) >= set(prompts):
             return found
-        await seen(session, "request.opened", len(await the(session, "request.opened")) + 1)
+        await seen(session, "request.opened", opened + 1)
 
 
 async def take_it(ctx: Context[Any]) -> str:
