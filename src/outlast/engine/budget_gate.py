@@ -72,9 +72,13 @@ class BudgetDirectory:
         return self._clock.monotonic() - self._asked_at > self.interval
 
     async def renew(self) -> None:
-        """Look once for all lanes that a worker is given after it had none."""
+        """Look once for all lanes that a worker is given after it had none.
+
+        However long the look takes: what it finds was asked for after these lanes were there.
+        """
+        wanted_at = self._clock.monotonic()
         async with self._looking:
-            if self.is_old:
+            if self._asked_at < wanted_at:
                 await self.look()
 
     async def look(self) -> int:

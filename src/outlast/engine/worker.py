@@ -85,7 +85,15 @@ Key = tuple[str, str]
 PAGE = 500
 LARGE = 1024 * 1024
 HEAD_START = 1.0
-"""So many seconds lanes have before one of so many bytes begins that has lost its worker."""
+
+
+def may_be_too_large(claim: Claim) -> bool:
+    """Say whether a lane lets others begin first, for HEAD_START seconds.
+
+    A large one that has lost its worker may have been too large for that. It would take the next
+    one down as well, and with it the lanes beside it, before they had got past their first call.
+    """
+    return claim.deaths > 0 and claim.size > LARGE
 
 
 @cache
@@ -381,13 +389,8 @@ class Worker:
             most=self._most,
         )
         self._counters.claims += len(claims)
-        suspects = [claim for claim in claims if claim.deaths and claim.size > LARGE]
-        for claim in claims:
-            if claim not in suspects:
-                self._begin(claim)
-        others = list(self._tasks.values())
-        for claim in suspects:
-            self._begin(claim, after=others)
+        for claim in sorted(claims, key=may_be_too_large):
+            self._begin(claim, after=list(self._tasks.values()) if may_be_too_large(claim) else ())
         # Where there is no room left, the next timer is of no interest: a lane that ends gives a
         # hint.
         if len(claims) < free:
@@ -397,10 +400,7 @@ class Worker:
         return len(claims)
 
     def _begin(self, claim: Claim, after: Sequence[asyncio.Task[None]] = ()) -> None:
-        """Run a lane; a large one that has lost its worker lets others go first for a moment.
-
-        It may have been too large for that, and would take down the lanes that died beside it, too.
-        """
+        """Run a lane, with a head start for those whose tasks it comes `after`."""
         key = (claim.session_id, claim.lane)
         if key in self._tasks:
             return
