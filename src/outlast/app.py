@@ -69,7 +69,6 @@ from outlast.session.listing import (
 )
 from outlast.session.provider import ProviderControl
 from outlast.session.queue import QueueControl, QueueEntry, SessionPlaces
-from outlast.session.queue_failure import check_sought_queue, failed_in_queue
 from outlast.session.request import RequestKind
 from outlast.session.router import Key, SessionRouter, Token
 from outlast.session.run import Run, RunStatus
@@ -489,7 +488,6 @@ class Outlast:
         last turn failed: with this `code`, in this `queue`, at this instant or later (a `timedelta`
         counts back from now). Each says why in its `failure`.
         """
-        queue = check_sought_queue(queue)
         sought: dict[str, Any] = {
             "tenant": check_sought("tenant", tenant),
             "agent": check_sought("agent", agent),
@@ -497,10 +495,8 @@ class Outlast:
             "tags": check_tags(tags),
             "kind": "session",
         }
-        failures = check_failed(failed or queue is not None, code, since, self.store.clock)
+        failures = check_failed(failed, code, since, queue, self.store.clock)
         before, limit = check_cursor("before", before), check_limit(limit)
-        if queue is not None and failures:
-            return await failed_in_queue(self.store, queue, failures, before, limit, **sought)
         return await self.store.listing.sessions(
             failed=failures, before=before, limit=limit, **sought
         )

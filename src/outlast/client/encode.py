@@ -127,7 +127,7 @@ def failure_out(
     failed: bool, code: str | None, since: datetime | timedelta | None, clock: Clock
 ) -> dict[str, Any]:
     """Return which failures are looked for; a timedelta is so long ago by the clock here."""
-    sought = check_failed(failed, code, since, LocalStoreClock(clock))
+    sought = check_failed(failed, code, since, None, LocalStoreClock(clock))
     if sought is None:
         return {}
     at = rfc3339(sought.since) if sought.since else None

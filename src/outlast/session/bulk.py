@@ -19,7 +19,6 @@ from outlast.core.name import check_who
 from outlast.errors import QueueFull, SessionOver, UnknownSession
 from outlast.session.inbox import Inbox
 from outlast.session.listing import check_failed, check_limit, check_open, check_place, check_sought
-from outlast.session.queue_failure import check_sought_queue, stands_in
 from outlast.session.retry import add_retry, can_retry
 from outlast.store import LaneInfo, OpenLane, Store
 
@@ -97,18 +96,16 @@ class BulkControl:
         the last of their lane are not counted then. With `dry_run` it only counts. With a `limit`
         it looks at so many turns, and `after` in its result is where the next call goes on.
         """
-        failed = check_failed(True, code, since, self._store.clock)
+        failed = check_failed(True, code, since, queue, self._store.clock)
         tenant, agent = check_sought("tenant", tenant), check_sought("agent", agent)
-        principal, queue = check_who("name of who acts", principal), check_sought_queue(queue)
+        principal = check_who("name of who acts", principal)
 
         async def read(after: LanePlace | None, limit: int) -> Sequence[LaneInfo]:
             return await self._store.listing.lanes(
                 failed=failed, tenant=tenant, agent=agent, after=after, limit=limit
             )
 
-        async def act(lane: LaneInfo) -> bool | None:
-            if not await stands_in(self._store, lane.session_id, queue):
-                return None
+        async def act(lane: LaneInfo) -> bool:
             return can_retry(lane) and (dry_run or await self._retry(lane, principal))
 
         done, left, place = await on_all(read, act, limit, after)
@@ -190,27 +187,25 @@ class BulkControl:
 
 async def on_all(
     read: ReadPage[Found],
-    act: Callable[[Found], Awaitable[bool | None]],
+    act: Callable[[Found], Awaitable[bool]],
     limit: int | None,
     after: LanePlace | None,
 ) -> tuple[int, int, LanePlace | None]:
     """Act on lanes until there are no more, or on `limit` of them.
 
-    Return on how many it was done, how many were left, and where to go on. Where `act` returns
-    None, a lane is none of those that are meant.
+    Return on how many it was done, how many were left, and where to go on.
     """
     most = None if limit is None else check_limit(limit)
     after = check_place(after)
-    done = left = seen = 0
+    done = left = 0
     async for lanes in pages(read, most, after):
         # At once: what arrives together is written together.
         results = await asyncio.gather(*(act(lane) for lane in lanes))
         done += results.count(True)
         left += results.count(False)
-        seen += len(results)
         # Noted also for lanes that were left: they are not looked at again.
         after = lanes[-1].session_id, lanes[-1].lane
-    return done, left, after if seen == most else None
+    return done, left, after if done + left == most else None
 
 
 async def pages(

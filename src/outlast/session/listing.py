@@ -13,6 +13,7 @@ from outlast.core.index import PEOPLE
 from outlast.core.instant import date_of, milliseconds, since_epoch
 from outlast.core.lane import OpenStatus, Status, Wait
 from outlast.core.name import check_who, is_id
+from outlast.core.queue import check_queue
 from outlast.errors import InvalidCursor, InvalidInput, UnknownWorker
 from outlast.store import FailureFilter, LaneInfo, OpenFilter, Store, StoreClock, WorkerInfo
 
@@ -92,11 +93,14 @@ def check_status(status: Any) -> str | None:
     return None if status is None else str(status)
 
 
-def check_failed(failed: bool, code: Any, since: Any, clock: StoreClock) -> FailureFilter | None:
-    """Return which failures are looked for; a code or an instant says that some are."""
-    if not failed and code is None and since is None:
+def check_failed(
+    failed: bool, code: Any, since: Any, queue: Any, clock: StoreClock
+) -> FailureFilter | None:
+    """Return which failures are looked for; a code, an instant or a queue says that some are."""
+    if not failed and code is None and since is None and queue is None:
         return None
-    return FailureFilter(check_sought("code", code), check_since(since, clock))
+    stands_in = None if queue is None else check_queue(queue)
+    return FailureFilter(check_sought("code", code), check_since(since, clock), stands_in)
 
 
 def check_since(since: Any, clock: StoreClock) -> datetime | None:

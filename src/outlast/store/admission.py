@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from outlast.core.codec import encode
-from outlast.core.record import AnyRecord, CancelRequested, NewOutboxCursor
+from outlast.core.record import AnyRecord, CancelRequested, NewOutboxCursor, SessionStarted
 
 WAIT_THEIR_TURN = ("message", "retry")
 """The kinds of deliveries that wait in a lane's queue; the others are taken ahead of them."""
@@ -91,6 +91,12 @@ def name_of(admission: Admission) -> bytes:
 
 def digest(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def queue_of(admission: Admission) -> str:
+    """Return the queue that a new session stands in; empty if it stands in none."""
+    places = (e.place for e in admission.records if isinstance(e, SessionStarted))
+    return next((place.queue for place in places if place), "")
 
 
 def has_open_cancel(records: Sequence[AnyRecord]) -> bool:

@@ -151,10 +151,14 @@ class StoreCounts(Struct, frozen=True, gc=False):
 
 
 class FailureFilter(Struct, frozen=True, gc=False):
-    """Which failures are looked for: all, those with a code, those at an instant or after it."""
+    """Which failures are looked for: all, those with a code, those at an instant or after it.
+
+    With a `queue`, only those of sessions that stand in it.
+    """
 
     code: str | None = None
     since: datetime | None = None
+    queue: str | None = None
 
 
 class OpenFilter(Struct, frozen=True, gc=False):

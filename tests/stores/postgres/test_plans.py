@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -186,10 +186,29 @@ async def test_a_list_of_a_tenant_reads_nothing_of_what_others_have(new_url: str
     assert (read.without_index - before.without_index).total() < MANY
 
 
-async def fail_and_ask(store: PostgresStore, tenant: str, number: int) -> None:
+async def test_a_list_of_a_queues_failures_reads_nothing_of_what_others_have(new_url: str) -> None:
+    async with opened(new_url) as store:
+        await enlist(store, clock)
+        await fail_and_ask(store, "ours", 3, "reports")
+        await fail_and_ask(store, "others", MANY, "mails")
+    await run(new_url, COUNT)
+    before = await reads(new_url)
+
+    async with opened(new_url) as store:
+        failed = FailureFilter(queue="reports")
+        assert len(await store.listing.sessions(failed=failed)) == 3
+        assert len(await store.listing.lanes(failed=failed, tenant="ours")) == 3
+
+    read = await reads(new_url)
+    assert (read.entries - before.entries).total() < MANY
+    assert (read.without_index - before.without_index).total() < MANY
+
+
+async def fail_and_ask(store: PostgresStore, tenant: str, number: int, queue: str = "") -> None:
     """Give a tenant sessions: of each two one rests after a failure, and one asks something."""
     tags = {"season": "spring", "whose": tenant}
-    await store.log.admit([new_session(clock, tenant=tenant, tags=tags) for _ in range(2 * number)])
+    given: dict[str, Any] = {"tenant": tenant, "tags": tags, "queue": queue}
+    await store.log.admit([new_session(clock, **given) for _ in range(2 * number)])
     claims = await store.work.claim("w1", 2 * number)
     broken = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "it did not work"))
     await store.log.commit([park(c, broken, status="failed") for c in claims[:number]])

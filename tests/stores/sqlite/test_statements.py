@@ -162,9 +162,37 @@ async def test_a_list_of_a_tenant_costs_the_same_whatever_others_have(clock: Man
     assert await steps_of_lists(store) == before
 
 
-async def fail_and_ask(store: MemoryStore, clock: ManualClock, tenant: str, number: int) -> None:
+async def test_failures_in_a_queue_cost_the_same_whatever_others_have(clock: ManualClock) -> None:
+    store = MemoryStore(clock)
+    await enlist(store, clock)
+    await fail_and_ask(store, clock, "ours", 3, "reports")
+    await fail_and_ask(store, clock, "others", 10, "mails")
+    before = await steps_of_failures(store)
+    await fail_and_ask(store, clock, "others", 200, "mails")
+    await fail_and_ask(store, clock, "ours", 200)
+
+    assert await steps_of_failures(store) == before
+
+
+async def steps_of_failures(store: MemoryStore) -> list[int]:
+    """Count what SQLite does for the lists of failures in a queue, in the steps of its machine."""
+    sought, steps = FailureFilter(queue="reports"), count()
+    store._access._db.raw.set_progress_handler(lambda: next(steps) < 0, 1)
+    found = []
+    for tenant in (None, "ours"):
+        assert len(await store.listing.sessions(tenant=tenant, failed=sought)) == 3
+        assert len(await store.listing.lanes(tenant=tenant, failed=sought)) == 3
+        found.append(next(steps))
+    store._access._db.raw.set_progress_handler(None, 0)
+    return [found[0], found[1] - found[0]]
+
+
+async def fail_and_ask(
+    store: MemoryStore, clock: ManualClock, tenant: str, number: int, queue: str = ""
+) -> None:
     """Give a tenant sessions: of each two one rests after a failure, and one asks something."""
-    await store.log.admit([new_session(clock, tenant=tenant) for _ in range(2 * number)])
+    starts = [new_session(clock, tenant=tenant, queue=queue) for _ in range(2 * number)]
+    await store.log.admit(starts)
     claims = await store.work.claim("w1", 2 * number)
     broken = r.TurnFailed(turn="t1", error=r.Failure("BROKEN", "it did not work"))
     await store.log.commit(

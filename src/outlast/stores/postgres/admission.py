@@ -19,6 +19,7 @@ from outlast.store.admission import (
     has_open_cancel,
     is_named,
     name_of,
+    queue_of,
     with_turn,
 )
 from outlast.store.refusal import (
@@ -66,6 +67,7 @@ class AdmissionJson(WriteRequest, omit_defaults=True, kw_only=True):
     outbox: Sequence[NewOutboxCursor] | UnsetType = UNSET
     parent: str | UnsetType = UNSET
     tags: Mapping[str, str] | UnsetType = UNSET
+    queue: str | UnsetType = UNSET
     deployment: str | UnsetType = UNSET
 
 
@@ -127,6 +129,8 @@ class AdmissionItem(WriteItem[AdmissionReceipt | OutlastError]):
             wanted.parent = admission.parent
         if admission.tags:
             wanted.tags = admission.tags
+        if is_start and (queue := queue_of(admission)):
+            wanted.queue = queue
         if admission.deployment:
             wanted.deployment = admission.deployment
         if self._packed.blobs:

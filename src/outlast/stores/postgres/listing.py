@@ -217,6 +217,7 @@ def failure_filters(failed: FailureFilter | None) -> dict[str, Any]:
     since = failed.since if failed else None
     return {
         "code": failed.code if failed else None,
+        "queue": failed.queue if failed else None,
         "since": milliseconds_at(since) if since else 0,
     }
 

@@ -20,6 +20,8 @@ CREATE TABLE outlast.sessions (
     id text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
     mode text NOT NULL,
+    -- The named queue that it stands in, if it does.
+    queue text COLLATE "C" NOT NULL DEFAULT '',
     created_at bigint NOT NULL,
     over text NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
     -- The log's end. A transaction that adds to the log locks this row, so offsets become visible in
@@ -120,6 +122,8 @@ CREATE TABLE outlast.lanes (
     sid bigint NOT NULL,
     lane text COLLATE "C" NOT NULL,
     agent text COLLATE "C" NOT NULL,
+    -- The session's, so that what failed in a queue is found by an index.
+    queue text COLLATE "C" NOT NULL DEFAULT '',
     -- The worker that may commit. It stays when its lease has run out: the fence decides.
     worker text COLLATE "C",
     -- On which evidence its last owner lost it, if it did not give it back: for the next owner.
@@ -169,6 +173,8 @@ CREATE INDEX lanes_left_alone ON outlast.lanes (claimable_at) WHERE claimable_at
 CREATE INDEX lanes_owned ON outlast.lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
 -- To look for failures costs nothing where there are none.
 CREATE INDEX lanes_failed ON outlast.lanes (failed_at) WHERE failed_at > 0;
+CREATE INDEX lanes_failed_of_queue ON outlast.lanes (queue, failed_at)
+    WHERE failed_at > 0 AND queue <> '';
 CREATE INDEX lanes_queued ON outlast.lanes (tenant) INCLUDE (queued) WHERE queued > 0;
 
 CREATE TABLE outlast.deliveries (

@@ -18,6 +18,7 @@ from outlast.store.admission import (
     has_open_cancel,
     is_named,
     name_of,
+    queue_of,
     with_turn,
 )
 from outlast.store.refusal import (
@@ -135,6 +136,7 @@ class ArrivalTarget(NamedTuple):
 
     sid: int
     agent: str
+    queue: str
     lid: int | None
     turn: str
 
@@ -213,6 +215,7 @@ def start_session(db: Database, admission: Admission) -> ArrivalTarget:
             "tenant": admission.tenant,
             "agent": admission.agent,
             "mode": admission.mode,
+            "queue": queue_of(admission),
             "at": admission.at,
             "parent": admission.parent,
         },
@@ -226,7 +229,7 @@ def start_session(db: Database, admission: Admission) -> ArrivalTarget:
         db.run("add_tags", {**key, "tags": to_json(admission.tags)})
     if admission.outbox:
         outbox.add(db, row[0], admission.outbox)
-    return ArrivalTarget(row[0], admission.agent, None, "")
+    return ArrivalTarget(row[0], admission.agent, queue_of(admission), None, "")
 
 
 def find_target(db: Database, admission: Admission) -> ArrivalTarget:
@@ -234,10 +237,10 @@ def find_target(db: Database, admission: Admission) -> ArrivalTarget:
     # In the same words: another tenant's session is not told from one that does not exist.
     if row is None or row[1] != admission.tenant:
         raise unknown_session(admission.session_id)
-    sid, _, agent, over, lid, turn = row
+    sid, _, agent, queue, over, lid, turn = row
     if over:
         raise session_over(admission.session_id, over)
-    return ArrivalTarget(sid, agent, lid, turn or "")
+    return ArrivalTarget(sid, agent, queue, lid, turn or "")
 
 
 def check_room(db: Database, admission: Admission, sid: int | None, size: int) -> None:
@@ -323,6 +326,7 @@ def add_lane(db: Database, admission: Admission, target: ArrivalTarget) -> int:
             "lane": admission.lane,
             "agent": target.agent,
             "tenant": admission.tenant,
+            "queue": target.queue,
             "version": FORMAT,
         },
     )

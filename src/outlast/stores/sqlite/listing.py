@@ -184,7 +184,7 @@ def sessions(db: Database, filters: Params) -> list[SessionInfo]:
     if filters["parent"]:
         name = "sessions_of_parent"
     if filters["failed"]:
-        name = of_tenant("failed_sessions", filters)
+        name = failed_statement("failed_sessions", filters)
     return [describe_listed(db, row) for row in db.all(name, filters)]
 
 
@@ -200,8 +200,21 @@ OF_TENANT = {
 """The statement of a list of one tenant, which reads nothing of the others."""
 
 
+OF_QUEUE = {
+    "failed_sessions": "failed_sessions_of_queue",
+    "failed_lanes": "failed_lanes_of_queue",
+}
+"""The statement of a list of failures in one queue, which reads nothing of the others."""
+
+
 def of_tenant(name: str, filters: Params) -> str:
     return name if filters["tenant"] is None else OF_TENANT[name]
+
+
+def failed_statement(name: str, filters: Params) -> str:
+    """Return the statement of a list of failures: from a queue, from a tenant, or from all."""
+    # A queue has few failures, a tenant may have many: those of both are picked from the queue's.
+    return of_tenant(name, filters) if filters["queue"] is None else OF_QUEUE[name]
 
 
 def describe_listed(db: Database, row: Row) -> SessionInfo:
@@ -240,6 +253,7 @@ def failure_filters(failed: FailureFilter | None) -> Params:
     return {
         "failed": failed is not None,
         "code": failed.code if failed else None,
+        "queue": failed.queue if failed else None,
         "since": milliseconds_at(since) if since else 0,
     }
 
@@ -266,7 +280,9 @@ def open_filters(
 
 
 def lanes(db: Database, filters: Params) -> list[LaneInfo]:
-    name = of_tenant("failed_lanes" if filters["failed"] else "lanes", filters)
+    name = of_tenant("lanes", filters)
+    if filters["failed"]:
+        name = failed_statement("failed_lanes", filters)
     return [describe_lane(*row) for row in db.all(name, filters)]
 
 

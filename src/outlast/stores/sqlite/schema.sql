@@ -18,6 +18,8 @@ CREATE TABLE outlast_sessions (
     tenant TEXT NOT NULL,
     agent TEXT NOT NULL,
     mode TEXT NOT NULL,
+    -- The named queue that it stands in, if it does.
+    queue TEXT NOT NULL DEFAULT '',
     created_at INTEGER NOT NULL,
     over TEXT NOT NULL DEFAULT '' CHECK (over IN ('', 'completed', 'failed', 'ended')),
     -- The offset up to which slices have changed: an owner that has not seen it may not update them.
@@ -88,6 +90,8 @@ CREATE TABLE outlast_lanes (
     digest BLOB,
     -- The session's, so that one tenant's lanes are not given out before all others'.
     tenant TEXT NOT NULL DEFAULT '',
+    -- The session's, so that what failed in a queue is found by an index.
+    queue TEXT NOT NULL DEFAULT '',
     -- A JSON list of what a lane at rest within a turn waits for.
     wait TEXT NOT NULL DEFAULT '[]',
     -- How many owners were lost one after the other, and until when no worker is given the lane:
@@ -116,6 +120,8 @@ CREATE INDEX outlast_lanes_left_alone ON outlast_lanes (claimable_at) WHERE clai
 -- To look for failures costs nothing where there are none.
 CREATE INDEX outlast_lanes_failed ON outlast_lanes (failed_at) WHERE failed_at > 0;
 CREATE INDEX outlast_lanes_failed_of_tenant ON outlast_lanes (tenant, failed_at) WHERE failed_at > 0;
+CREATE INDEX outlast_lanes_failed_of_queue ON outlast_lanes (queue, failed_at)
+    WHERE failed_at > 0 AND queue <> '';
 CREATE INDEX outlast_lanes_owned ON outlast_lanes (worker, tenant, agent) WHERE worker IS NOT NULL;
 
 -- The key is sid << 32 | offset of the arrival. Of an erased session these rows stay without

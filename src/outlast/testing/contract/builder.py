@@ -53,12 +53,16 @@ def message(clock: Clock, session_id: str, text: str = "hello", **changes: Any) 
     return replace(admission, **changes)
 
 
-def new_session(clock: Clock, text: str = "hello", **changes: Any) -> Admission:
-    """A session's start, together with the first thing said to it."""
+def new_session(clock: Clock, text: str = "hello", queue: str = "", **changes: Any) -> Admission:
+    """A session's start, together with the first thing said to it; it may stand in a queue."""
     first = message(clock, clock.new_id("ses"), text, new=True, agent=AGENT, scope="")
     first = replace(first, **{"mode": "conversation", **changes})
     started = r.SessionStarted(
-        agent=first.agent, mode=first.mode, tenant=first.tenant, token=first.token
+        agent=first.agent,
+        mode=first.mode,
+        tenant=first.tenant,
+        token=first.token,
+        place=r.QueuePlace(queue=queue) if queue else None,
     )
     return replace(first, records=(started, *first.records))
 

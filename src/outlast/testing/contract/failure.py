@@ -99,6 +99,32 @@ class FailureContract(StoreUnderTest):
         assert await found(store, status="idle") == []
         assert await found(store, FailureFilter("NONE")) == []
 
+    async def test_failures_are_found_by_the_queue_that_their_session_stands_in(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await fail(store, clock)
+        other = await fail(store, clock, queue="mails")
+        first = await fail(store, clock, "QUOTA", queue="reports", tenant="acme")
+        later = await fail(store, clock, queue="reports")
+        ids = [later.session_id, first.session_id]
+        assert await found(store, FailureFilter(queue="reports")) == ids
+        assert await found(store, FailureFilter(queue="mails")) == [other.session_id]
+        assert await found(store, FailureFilter("QUOTA", queue="reports")) == ids[1:]
+        assert await found(store, FailureFilter(queue="reports"), tenant="acme") == ids[1:]
+        assert await found(store, FailureFilter(queue="none")) == []
+
+    async def test_a_lane_that_is_made_later_stands_in_the_queue_of_its_session(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock, queue="reports")
+        sent = await admit(store, message(clock, claim.session_id, lane="other"))
+        [lane] = [each for each in await store.work.claim("w1", 10) if each.lane == "other"]
+        failed = r.TurnFailed(turn="other/t1", error=r.Failure("BROKEN", "no answer"))
+        records = turn_started(sent.delivery_id, "other/t1"), failed
+        await write(store, park(lane, *records, at=clock.now(), status="failed"))
+        lanes = await store.listing.lanes(failed=FailureFilter(queue="reports"))
+        assert [(each.session_id, each.lane) for each in lanes] == [(claim.session_id, "other")]
+
     async def test_failures_are_listed_in_pages(self, store: Store, clock: ManualClock) -> None:
         ids = [(await fail(store, clock)).session_id for _ in range(3)][::-1]
         first = await store.listing.sessions(failed=ANY, limit=2)

@@ -41,7 +41,7 @@ BEGIN
         );
     END IF;
 
-    SELECT r.tenant, r.sid, r.agent, r.over, r.last_offset, r.last_at
+    SELECT r.tenant, r.sid, r.agent, r.queue, r.over, r.last_offset, r.last_at
       INTO s
       FROM outlast.sessions AS r
      WHERE r.id = w.session
@@ -124,9 +124,10 @@ BEGIN
     -- The caller has a clock of its own. If that runs ahead, later records must not be as late.
     w.at := greatest(least(w.at, now), s.last_at);
     IF w.new THEN
-        INSERT INTO outlast.sessions (tenant, id, agent, mode, created_at, last_offset, last_at)
-        VALUES (w.tenant, w.session, w.agent, w.mode, w.at, arrived, w.at)
-        RETURNING tenant, sid, agent, over, last_offset, last_at INTO s;
+        INSERT INTO outlast.sessions (tenant, id, agent, mode, queue, created_at, last_offset, last_at)
+        VALUES (w.tenant, w.session, w.agent, w.mode, coalesce(wanted->>'queue', ''), w.at, arrived,
+                w.at)
+        RETURNING tenant, sid, agent, queue, over, last_offset, last_at INTO s;
         IF w.token <> '' THEN
             INSERT INTO outlast.tokens (tenant, token, sid, living)
             VALUES (w.tenant, w.token, s.sid, true);
@@ -157,8 +158,9 @@ BEGIN
     -- An arrival makes its lane ready at once, an owned lane too: if its owner dies before it sees
     -- the arrival, another worker claims the lane.
     INSERT INTO outlast.lanes AS n
-           (tenant, sid, lane, agent, last_arrival, ready_at, version, status, queued, size)
-    VALUES (w.tenant, s.sid, w.lane, s.agent, arrived, now, w.version, 'idle',
+           (tenant, sid, lane, agent, queue, last_arrival, ready_at, version, status, queued,
+            size)
+    VALUES (w.tenant, s.sid, w.lane, s.agent, s.queue, arrived, now, w.version, 'idle',
             (w.kind IN ('message', 'retry'))::integer, w.bytes)
         ON CONFLICT (tenant, sid, lane) DO UPDATE
        SET last_arrival = excluded.last_arrival,

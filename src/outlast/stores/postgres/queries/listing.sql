@@ -98,6 +98,7 @@ SELECT s.id, s.tenant, s.agent, s.mode, s.status, s.created_at, s.updated_at, s.
                                FROM outlast.lanes AS l
                               WHERE l.failed_at > 0
                                 AND l.failed_at >= :since
+                                AND (:queue::text IS NULL OR l.queue = :queue AND l.queue <> '')
                                 AND (:code::text IS NULL OR l.failure_code = :code))
    AND s.over IN ('', 'failed')
    AND (:tenant::text IS NULL OR s.tenant = :tenant)
@@ -260,6 +261,7 @@ SELECT s.id, s.tenant, s.agent, l.lane,
   JOIN outlast.sessions AS s ON s.tenant = l.tenant AND s.sid = l.sid
  WHERE l.failed_at > 0
    AND l.failed_at >= :since
+   AND (:queue::text IS NULL OR l.queue = :queue AND l.queue <> '')
    AND (:code::text IS NULL OR l.failure_code = :code)
    AND s.over IN ('', 'failed')
    AND (:session_id::text IS NULL OR s.id = :session_id)

@@ -15,7 +15,7 @@ SELECT s.id, d.lane, d.id, d.key, d.position, d.fingerprint
 
 -- name: target
 -- The session, and the lane in it if there is one of that name.
-SELECT s.sid, s.tenant, s.agent, s.over, l.lid, l.turn
+SELECT s.sid, s.tenant, s.agent, s.queue, s.over, l.lid, l.turn
   FROM outlast_sessions AS s
   LEFT JOIN outlast_lanes AS l ON l.sid = s.sid AND l.lane = :lane
  WHERE s.id = :session_id;
@@ -23,10 +23,10 @@ SELECT s.sid, s.tenant, s.agent, s.over, l.lid, l.turn
 -- name: add_session
 -- Deliveries outlive a session that is erased, so their keys tell which numbers were given:
 -- what still points at an erased session must not come to point at another one.
-INSERT INTO outlast_sessions (sid, id, tenant, agent, mode, created_at, parent)
+INSERT INTO outlast_sessions (sid, id, tenant, agent, mode, queue, created_at, parent)
 VALUES (1 + max(coalesce((SELECT max(sid) FROM outlast_sessions), 0),
                 coalesce((SELECT max(key) FROM outlast_deliveries) >> 32, 0)),
-        :session_id, :tenant, :agent, :mode, :at, :parent)
+        :session_id, :tenant, :agent, :mode, :queue, :at, :parent)
 RETURNING sid;
 
 -- name: add_tags
@@ -42,8 +42,8 @@ SELECT :sid, value ->> 0, value ->> 1, value ->> 2, value ->> 3, :position
     ON CONFLICT DO NOTHING;
 
 -- name: add_lane
-INSERT INTO outlast_lanes (sid, lane, agent, tenant, last_arrival, version, status)
-VALUES (:sid, :lane, :agent, :tenant, 0, :version, 'idle')
+INSERT INTO outlast_lanes (sid, lane, agent, tenant, queue, last_arrival, version, status)
+VALUES (:sid, :lane, :agent, :tenant, :queue, 0, :version, 'idle')
 RETURNING lid;
 
 -- name: receive

@@ -210,6 +210,33 @@ SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated
  ORDER BY v.id DESC
  LIMIT :limit;
 
+-- name: failed_sessions_of_queue
+SELECT v.sid, v.id, v.tenant, v.agent, v.mode, v.status, v.created_at, v.updated_at, v.last_offset,
+       v.over, v.token, v.parent,
+       (SELECT json_group_object(g.name, g.value) FROM outlast_tags AS g WHERE g.sid = v.sid)
+  FROM (SELECT DISTINCT l.sid
+          FROM outlast_lanes AS l
+         WHERE l.queue = :queue
+           AND l.queue <> ''
+           AND l.failed_at > 0
+           AND l.failed_at >= :since
+           AND (:code IS NULL OR l.failure_code = :code)) AS f
+ CROSS JOIN outlast_session_list AS v ON v.sid = f.sid
+ WHERE v.over IN ('', 'failed')
+   AND (:tenant IS NULL OR v.tenant = :tenant)
+   AND v.id > :first
+   AND (:before IS NULL OR v.id < :before)
+   AND (:agent IS NULL OR v.agent = :agent)
+   AND (:status IS NULL OR v.status = :status)
+   AND (:parent IS NULL OR v.parent = :parent)
+   AND NOT EXISTS (SELECT 1
+                     FROM json_each(:tags) AS w
+                    WHERE NOT EXISTS (SELECT 1
+                                        FROM outlast_tags AS o
+                                       WHERE o.sid = v.sid AND o.name = w.key AND o.value = w.value))
+ ORDER BY v.id DESC
+ LIMIT :limit;
+
 -- name: failed_lanes
 SELECT s.id, s.tenant, s.agent, l.lane,
        iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
@@ -245,6 +272,29 @@ SELECT s.id, s.tenant, s.agent, l.lane,
    AND (:code IS NULL OR l.failure_code = :code)
    AND s.over IN ('', 'failed')
    AND (:session_id IS NULL OR s.id = :session_id)
+   AND (:agent IS NULL OR s.agent = :agent)
+   AND (:status IS NULL OR state = :status)
+   AND (:worker IS NULL OR l.worker = :worker)
+   AND (:after IS NULL OR s.id < :after OR s.id = :after AND l.lane > :after_lane)
+ ORDER BY s.id DESC, l.lane
+ LIMIT :limit;
+
+-- name: failed_lanes_of_queue
+SELECT s.id, s.tenant, s.agent, l.lane,
+       iif(l.queued AND (l.status = 'idle' OR l.failure_turn <> ''), 'queued', l.status) AS state,
+       l.turn, coalesce(l.worker, ''), l.fence, l.ready_at, l.queued,
+       l.deaths, l.claimable_at, l.size,
+       l.failure_code, l.failure_message, l.failed_at, l.failure_turn, l.wait
+  FROM outlast_lanes AS l
+ CROSS JOIN outlast_sessions AS s ON s.sid = l.sid
+ WHERE l.queue = :queue
+   AND l.queue <> ''
+   AND l.failed_at > 0
+   AND l.failed_at >= :since
+   AND (:code IS NULL OR l.failure_code = :code)
+   AND s.over IN ('', 'failed')
+   AND (:session_id IS NULL OR s.id = :session_id)
+   AND (:tenant IS NULL OR s.tenant = :tenant)
    AND (:agent IS NULL OR s.agent = :agent)
    AND (:status IS NULL OR state = :status)
    AND (:worker IS NULL OR l.worker = :worker)
