@@ -44,23 +44,23 @@ ORDINARY = frozenset(
     connections consumer contact content context contract control conversation core counters
     crash cron database dead decision decode demo dependency deployments dev directory
     dispatcher display document done draft durability durable encode encoding encryption end
-    engine environment erase erasure error errors events everywhere explain failure
-    fault feed file fleet flight flow folder folds follow fork format grant handle health
-    history hook host http in inbound inbox index info init instrument integration json keeper
-    keyboard keys kill lanes launch layout ledger line link list listener listing liveness
-    loading lock log logs loop main maintenance memory merged metric migration milestones model
-    mutation name net notify oauth observation obstacle openapi option options outbox outgoing
-    output owned owner ownership parts path peer pipeline planning pool port postgres principal
+    engine environment erase erasure error errors events everywhere explain failure fault feed
+    file fleet flight flow folder folds follow fork format grant handle health history hook
+    host http in inbound inbox index info init instrument integration json keeper keyboard
+    keys kill lanes launch layout ledger line link list listener listing liveness loading lock
+    log logs loop main maintenance memory merged metric migration milestones model mutation
+    name net notify oauth observation obstacle openapi option options outbox outgoing output
+    owned owner ownership parts path peer pipeline planning pool port postgres principal
     private probe process progress promise prompt prompts protocol provider providers pydantic
-    queues random reader reading reasoning receiver reconnect recorder recording refresh refusal
-    registry remote render report requests response rest result retry return rewind route router
-    row rules runner runs runtime scheduler schedules schema screen scripted send sender serve
-    server sessions set setting settings shape show sign signature signed simulation single
-    skills slices sqlite start state statement status stored stores stream subagent subscription
-    supervisor sync tasks telemetry template terminal test testing text thread timeline timer
-    token tool trace traced transaction transcript translation type under unstable up url usage
-    user validation value verify visible waiting wake watch webhooks window wire work
-    workers workflows world wrapped writer
+    queues random reader reading reasoning receiver reconnect recorder recording refresh
+    refusal registry remote render report requested requests response rest result retry return
+    rewind route router row rules runner runs runtime scheduler schedules schema screen
+    scripted send sender serve server sessions set setting settings shape show sign signature
+    signed simulation single skills slices sqlite start state statement status stored stores
+    stream subagent subscription supervisor sync tasks telemetry template terminal test
+    testing text thread timeline timer token tool trace traced transaction transcript
+    translation type under unstable up url usage user validation value verify visible waiting
+    wake watch webhooks window wire work workers workflows world wrapped writer
     """.split()
 )
 

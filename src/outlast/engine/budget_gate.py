@@ -105,6 +105,14 @@ class BudgetGate:
         self._store = store
         self._clock = clock
         self._directory = directory
+        self._has_own = bool(self._policy.turn_budget or self._policy.session_budget)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any budget may limit what the lane does. A step asks for nothing else."""
+        if self._has_own or self._directory.newest:
+            return True
+        return self._lane.folds.state.budget is not None
 
     async def let_in(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as budgets allow it; None if the state is another by now."""
