@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from known import known, known_as
 from scene import log_of, results_of, running, the, words_of
 
-from outlast import Agent, Context, ContextPolicy, Outlast, tool
+from outlast import Agent, Budget, Context, ContextPolicy, Limit, Limits, ModelOptions, Outlast, tool
 from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest
 from outlast.core.message import (
     Message,
@@ -337,6 +338,30 @@ async def test_a_request_that_is_too_long_is_shortened_and_made_again(context: A
         assert words_of(messages[0]) == "The first instruction: always be kind."
 
 
+@pytest.mark.parametrize("limits", [Limits(), Limits(turn_budget=Budget(tokens=10**9))])
+async def test_the_place_of_a_call_that_was_too_long_is_its_summarys(limits: Limits) -> None:
+    app: Outlast
+    held: list[list[str]] = []
+
+    class Looking(Sized):
+        async def stream(self, request: ModelRequest) -> Any:
+            if request.is_summary:
+                held.append([each.call_id for each in await app.store.limit.permits()])
+            async for piece in super().stream(request):
+                yield piece
+
+    model = Looking(answers, window=1_500)
+    context = ContextPolicy(max_tokens=100_000, summarize=True, clear=False)
+    options = ModelOptions(limit=Limit(concurrency=1))
+    a = Agent("a", model, tools=[look], context=context, model_options=options, limits=limits)
+    async with running(a) as app, asyncio.timeout(60):
+        session = await converse(app, a, 16)
+        assert await the(session, "context.overflowed")
+        assert not await app.store.limit.permits()
+    assert len(held) > 1
+    assert all(len(each) == 1 and ".v" in each[0] for each in held)
+
+
 async def test_a_session_goes_on_after_a_message_that_is_too_long_by_itself() -> None:
     model = Sized(lambda _: say("Done."), window=1_000)
     async with running(a := Agent("a", model)) as app:
@@ -421,7 +446,7 @@ async def test_a_turn_that_is_unknown_is_no_place_to_go_back_to() -> None:
 async def test_a_view_goes_back_behind_compactions_and_forward_again(store: str) -> None:
     model = Sized(answers)
     async with running(a := Agent("a", model, tools=[look]), store=store) as app:
-        session = await converse(app, a, 8)
+        session = await converse(app, a, 16)
         before = told(model.seen[-1])
         await (await session.compact()).result()
         await (await session.send("Go on")).result()

@@ -59,6 +59,7 @@ CALL_ENDS = frozenset(
         r.ProviderStillUnavailable,
         r.CompactionCompleted,
         r.SummaryFailed,
+        r.ContextOverflowed,
     }
 )
 TURN_ENDS = frozenset({r.TurnCompleted, r.TurnFailed, r.TurnCancelled, r.ContextRewound})

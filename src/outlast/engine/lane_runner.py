@@ -212,8 +212,8 @@ class LaneRunner:
         affordable = await self._budgets.let_in(allowed)
         if affordable is allowed:
             return allowed
-        if isinstance(allowed, CompactContext):
-            self.lane.return_permit(allowed.call_id)  # no budget allows a summary
+        if isinstance(affordable, CompactContext) and not affordable.sums_up:
+            self.lane.return_permit(affordable.call_id)  # no budget allows a summary
         return None if affordable is None else self._change_first(affordable)
 
     def _change_first(self, action: AnyAction) -> AnyAction:
