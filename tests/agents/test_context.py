@@ -11,11 +11,22 @@ import pytest
 from known import known, known_as
 from scene import log_of, results_of, running, the, words_of
 
-from outlast import Agent, Budget, Context, ContextPolicy, Limit, Limits, ModelOptions, Outlast, tool
+from outlast import (
+    Agent,
+    Budget,
+    Context,
+    ContextPolicy,
+    Limit,
+    Limits,
+    ModelOptions,
+    Outlast,
+    tool,
+)
 from outlast.agents.model.client import FinishedAnswer, ModelFailure, ModelRequest
 from outlast.core.message import (
     Message,
     ModelAnswer,
+    ToolCall,
     ToolOutputs,
     UserMessage,
     text_of,
@@ -186,6 +197,34 @@ async def test_the_same_log_gives_the_same_view_in_another_process(store: str) -
         [last] = (await the(session, "compaction.completed"))[-1:]
     assert told(second.seen[0]).startswith(told(first.seen[-1]))
     assert last.data["text"] in told(second.seen[0])
+
+
+@pytest.mark.parametrize("summarize", [False, True])
+async def test_a_result_is_never_sent_without_the_call_that_it_answers(summarize: bool) -> None:
+    def script(request: ModelRequest) -> ScriptedReply:
+        results = sum(isinstance(each, ToolOutputs) for each in request.view.messages)
+        return say("Done.") if results else call("look", size=4_000)
+
+    model = Sized(script)
+    policy = ContextPolicy(max_tokens=600, target=0.3, summarize=summarize, clear=False)
+    a = Agent("a", model, tools=[look], context=policy)
+    async with running(a) as app:
+        session = await converse(app, a, 1)
+        assert await the(session, "compaction.completed")
+        assert await verify(app.store, session.id) == []
+    assert len(model.seen) == 2
+    for messages in model.seen:
+        asked = [
+            part.call_id
+            for each in messages
+            if isinstance(each, ModelAnswer)
+            for part in each.parts
+            if isinstance(part, ToolCall)
+        ]
+        told = [
+            r.call_id for each in messages if isinstance(each, ToolOutputs) for r in each.results
+        ]
+        assert asked == told
 
 
 async def test_earlier_summaries_are_kept_or_summed_up_again() -> None:
@@ -446,7 +485,7 @@ async def test_a_turn_that_is_unknown_is_no_place_to_go_back_to() -> None:
 async def test_a_view_goes_back_behind_compactions_and_forward_again(store: str) -> None:
     model = Sized(answers)
     async with running(a := Agent("a", model, tools=[look]), store=store) as app:
-        session = await converse(app, a, 16)
+        session = await converse(app, a, 8)
         before = told(model.seen[-1])
         await (await session.compact()).result()
         await (await session.send("Go on")).result()

@@ -349,6 +349,14 @@ class View:
         return with_texts(tuple(self._results.values()), self._instead)
 
     @property
+    def open_answer(self) -> int:
+        """The offset of the answer to whose calls the results are not told yet; 0: there is none.
+
+        A view without it would tell results that no call in it has asked for.
+        """
+        return self._answer if self._calls else 0
+
+    @property
     def began(self) -> tuple[int, ...]:
         """The offsets of the messages that the turn began with which is open, or was last."""
         return self._began

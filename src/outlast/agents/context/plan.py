@@ -210,10 +210,12 @@ class CompactionPlanner:
     def _kept(self) -> set[int]:
         """Return the offsets of what must not be lost: the first message, the open turn's, skills.
 
+        And the answer whose results are told next: providers refuse results without their calls.
         What is open besides, such as an approval, belongs to a step that is not over.
         """
+        view = self._view
         first = next((o for m, o in self.plan.messages if isinstance(m, UserMessage)), 0)
-        return {first, *self._view.began, *self._view.offsets_of(self._pinned)}
+        return {first, view.open_answer, *view.began, *view.offsets_of(self._pinned)}
 
     def _summaries(self, target: float) -> set[int]:
         """Return the offsets of earlier summaries, if they are short enough to stay as they are."""

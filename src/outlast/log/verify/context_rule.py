@@ -10,6 +10,7 @@ from typing import Any
 from outlast.core import record as r
 from outlast.core.compaction import pinned_calls
 from outlast.core.lane import CUT, RUNNING, Lane
+from outlast.core.message import ToolCall
 from outlast.core.slice import Slices
 from outlast.core.view import TOLD
 
@@ -35,6 +36,7 @@ class ContextOffsets:
     def __init__(self) -> None:
         self._began: set[int] = set()
         self._answer = 0
+        self._open_answer = 0
         self._answers: dict[str, int] = {}
         self._milestone, self._until = 0, 0
         self._kept: set[int] = set()
@@ -59,6 +61,8 @@ class ContextOffsets:
                     self._first = self._first or offset
             case r.MessageCompleted():
                 self._answer = self._answers[e.call_id] = offset
+                has_calls = any(isinstance(part, ToolCall) for part in e.parts)
+                self._open_answer = offset if has_calls else 0
             case r.MilestoneReached():
                 calls = lane.turn.calls.values() if lane.turn else ()
                 is_over = all(call.is_done for call in calls)
@@ -76,6 +80,7 @@ class ContextOffsets:
             self._told.add(e.call_id)
         if isinstance(e, ENDS):
             self._ends[e.turn] = offset
+            self._open_answer = 0
 
     def _restarts(self, e: r.ContextRestarted, slices: Slices) -> Iterator[Wrong]:
         self._first = -1  # what the first message said may be a milestone's by now
@@ -100,6 +105,8 @@ class ContextOffsets:
             yield "WRONG_CONTEXT", f"what it keeps does not rise up to {e.until}: {list(e.keep)}"
         if 0 < self._first <= e.until and self._first not in e.keep:
             yield "WRONG_CONTEXT", f"the first message, made at {self._first}, is left out"
+        if 0 < self._open_answer <= e.until and self._open_answer not in e.keep:
+            yield "WRONG_CONTEXT", f"{self._open_answer} is left out, whose results are told next"
         if strange := sorted(set(e.results) - self._told):
             yield "UNKNOWN_CALL", f"it has texts for {', '.join(strange)}, without an outcome"
         if bool(e.until) != bool(e.text):

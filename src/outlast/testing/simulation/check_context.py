@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from outlast.agents.context.policy import ContextPolicy
 from outlast.core import record as r
 from outlast.core.compaction import BYTES_PER_TOKEN, GROWTH, bytes_of
-from outlast.core.message import Message, ToolOutputs, UserMessage, text_of
+from outlast.core.message import (
+    Message,
+    ModelAnswer,
+    ToolCall,
+    ToolOutputs,
+    UserMessage,
+    text_of,
+)
 from outlast.core.record import Entry
 from outlast.core.view import View, view_of
 from outlast.testing.simulation.evidence import SessionEvidence, SimulationEvidence
@@ -70,6 +77,8 @@ class LaneView:
         messages = self._view.messages
         if self._first and not any(said_in(each).startswith(self._first) for each in messages):
             yield f"{e.call_id} is asked without the first message"
+        if lonely := sorted(results_in(messages) ^ calls_in(messages)):
+            yield f"{e.call_id} is sent a call without its result, or the reverse: {lonely}"
         most = self._policy.max_tokens if self._policy else None
         if most is None or not self._has_cut:
             return
@@ -89,6 +98,16 @@ class LaneView:
 
 def said_in(message: Message) -> str:
     return text_of(message.content) if isinstance(message, UserMessage) else ""
+
+
+def results_in(messages: list[Message]) -> set[str]:
+    outputs = (each for each in messages if isinstance(each, ToolOutputs))
+    return {result.call_id for output in outputs for result in output.results}
+
+
+def calls_in(messages: list[Message]) -> set[str]:
+    answers = (each for each in messages if isinstance(each, ModelAnswer))
+    return {part.call_id for each in answers for part in each.parts if isinstance(part, ToolCall)}
 
 
 def tokens_in(messages: list[Message]) -> int:
