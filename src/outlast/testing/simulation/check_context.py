@@ -26,7 +26,8 @@ BEGINNING = 50
 def views_are_bounded(evidence: SimulationEvidence) -> Iterator[str]:
     """A request has no more than a policy allows, but for what is never left out.
 
-    And each lane's first message is in all of them, unless its context began anew.
+    Each result is sent with the call that asked for it. Each lane's first message is in all
+    requests, unless its context began anew.
     """
     for name, session in evidence.talks.items():
         if session.findings:
@@ -46,6 +47,8 @@ class LaneView:
         self._view = View()
         self._first = ""
         self._has_cut = True
+        self._floor = 0
+        """Tokens that the last compaction left: the next is due when the view has grown by some."""
         self._told: dict[str, str] = {}
 
     def see(self, entry: Entry, session: SessionEvidence) -> Iterator[str]:
@@ -54,7 +57,7 @@ class LaneView:
         match e:
             case r.ContextRewound():
                 self._view = view_of(session.entries[: entry.offset], entry.lane)
-                self._told = {}
+                self._told, self._floor = {}, 0
             case r.ContextRestarted():
                 self._first = ""
             case r.TurnStarted() if not self._first and len(self._view.messages) == 1:
@@ -72,6 +75,17 @@ class LaneView:
         # Where no summary can be had, messages stay until there is one.
         wants = self._policy is not None and self._policy.summarize
         self._has_cut = bool(e.call_id) or not wants
+        pending = sum(len(result.text) for result in self._view.pending) // BYTES_PER_TOKEN
+        self._floor = tokens_in(self._view.messages) + pending
+        if self._most is None or not self._has_cut:
+            return
+        allowed = int(self._most * GROWTH) + tokens_in(self._kept()) + pending + SLACK
+        if self._floor > allowed:
+            yield f"{self._floor} tokens are left, and {allowed} would be fair"
+
+    @property
+    def _most(self) -> int | None:
+        return self._policy.max_tokens if self._policy else None
 
     def _asked(self, e: r.ModelStarted) -> Iterator[str]:
         messages = self._view.messages
@@ -79,11 +93,12 @@ class LaneView:
             yield f"{e.call_id} is asked without the first message"
         if lonely := sorted(results_in(messages) ^ calls_in(messages)):
             yield f"{e.call_id} is sent a call without its result, or the reverse: {lonely}"
-        most = self._policy.max_tokens if self._policy else None
-        if most is None or not self._has_cut:
+        if self._most is None or not self._has_cut:
             return
         size = tokens_in(messages)
-        allowed = int(most * GROWTH) + tokens_in(self._kept()) + SLACK
+        # What had to be left when the view was last cut counts until it has grown from that: a
+        # result that was the last one then may be an older one by now.
+        allowed = int(max(self._most, self._floor) * GROWTH) + tokens_in(self._kept()) + SLACK
         if size > allowed:
             yield f"{e.call_id} is sent {size} tokens, and {allowed} would be fair"
 
