@@ -801,7 +801,10 @@ async def test_a_session_that_is_anchored_in_a_channel_that_is_gone_says_so(path
         while not error:
             error = "".join(each.error for each in await app.store.outbox.cursors(session))
             await asyncio.sleep(0.01)
+        told = await (await app.session(session)).explain()
     assert error.startswith("this app has no channel board: nobody is told")
+    [link] = [link for link in told.lanes[0].links if link.kind == "outbox"]
+    assert link.text == f"what happened is not told in the channel board: {error}"
 
 
 async def test_a_session_cannot_be_anchored_where_nobody_can_be_told() -> None:

@@ -20,7 +20,7 @@ from outlast.core.record import Entry
 from outlast.errors import UnknownSession
 from outlast.log.explain import Cause, ExplainEvidence, Explanation, explain, gather
 from outlast.rules import TurnContext, completion
-from outlast.store import LaneInfo, SessionInfo, WorkerInfo
+from outlast.store import LaneInfo, OutboxCursor, SessionInfo, WorkerInfo
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.clock import START
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
@@ -435,6 +435,34 @@ def test_a_lane_that_is_ready_says_why_nobody_has_it(
     [link] = links(explain(ready_lane(workers)), "worker")
     assert link.text == f"it waits for a worker: {why}"
     assert link.since == date_of(90)
+
+
+NOW = 200_000
+BOARD = OutboxCursor(
+    session_id="s", tenant="t", agent="a", name="channel:board", url="", events=("turn.completed",)
+)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "why"),
+    [
+        (BOARD, None),
+        (replace(BOARD, due_at=NOW - 10_000), None),
+        (
+            replace(BOARD, due_at=NOW - 90_000),
+            "in the channel board: no process that could has looked at it",
+        ),
+        (
+            replace(BOARD, due_at=NOW - 90_000, error="it is away"),
+            "in the channel board: it is away",
+        ),
+        (replace(BOARD, name="webhook", due_at=NOW + 90_000, error="410"), "to webhook: 410"),
+    ],
+)
+def test_a_session_says_where_nothing_is_told_of_it(cursor: OutboxCursor, why: str | None) -> None:
+    evidence = replace(ready_lane(()), cursors=(cursor,), now=date_of(NOW))
+    told = links(explain(evidence), "outbox")
+    assert [link.text for link in told] == ([f"what happened is not told {why}"] if why else [])
 
 
 def test_a_lane_whose_owner_is_gone_says_so() -> None:

@@ -26,6 +26,7 @@ from outlast.store import (
     DeploymentInfo,
     EffectClaim,
     LaneInfo,
+    OutboxCursor,
     PermitInfo,
     Pin,
     RequestInfo,
@@ -43,7 +44,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     `holders` those that others have and it waits for, `keys` the idempotency keys of its open calls
     that some call holds, `at_work` the lanes of its agent at work, if there is a limit to them, and
     `breakers` the providers that do not answer, if it stands in the line of one. `pins` are those
-    of its lanes, and `deployments` all that there are.
+    of its lanes, and `deployments` all that there are. `cursors` are those by which it is told.
     """
 
     session: SessionInfo
@@ -61,6 +62,7 @@ class ExplainEvidence(Struct, frozen=True, kw_only=True):
     deployments: tuple[DeploymentInfo, ...] = ()
     now: datetime
     budgets: tuple[BudgetState, ...] = ()
+    cursors: tuple[OutboxCursor, ...] = ()
 
     def find(self, lane: str, kind: type | UnionType, **facts: object) -> r.Entry | None:
         """Return the last entry of a lane with a record of this kind and with these facts."""
@@ -97,6 +99,7 @@ async def gather(store: Store, session_id: str, now: datetime) -> ExplainEvidenc
         pins=await store.listing.pins(session_id),
         deployments=tuple(await store.work.deployments()),
         budgets=tuple(await read_budgets(store, session.tenant, states, now)),
+        cursors=tuple(await store.outbox.cursors(session_id)),
         now=now,
     )
 

@@ -5,11 +5,13 @@ lane in `owner.py`; what they go by is gathered by `evidence.py`.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from outlast.core import record as r
 from outlast.core.compaction import size_of
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane, Turn
+from outlast.core.name import MAIN, OF_CHANNEL
 from outlast.core.usage import in_figures
 from outlast.log.explain.evidence import ExplainEvidence
 from outlast.log.explain.link import Cause, Explanation, LaneExplanation, sentence
@@ -18,6 +20,8 @@ from outlast.log.explain.owner import who_carries
 from outlast.log.explain.turn import within_turn
 from outlast.store import ANYONE, WAIT_THEIR_TURN, LaneInfo, Pin
 
+SOON_TOLD = timedelta(minutes=1)
+"""An event that is due for longer is looked at by no process: each looks every few seconds."""
 MOST_QUEUED = 5
 """So many waiting messages are named; the rest is counted."""
 
@@ -34,7 +38,10 @@ def explain(evidence: ExplainEvidence) -> Explanation:
             LaneExplanation(
                 lane=info.lane,
                 status=info.status,
-                links=tuple(explain_lane(info, evidence.states[info.lane], evidence)),
+                links=(
+                    *explain_lane(info, evidence.states[info.lane], evidence),
+                    *(what_is_not_told(evidence) if info.lane == MAIN else ()),
+                ),
             )
             for info in session.lanes
         ),
@@ -133,6 +140,22 @@ def what_it_used(turn: Turn) -> Iterator[Cause]:
     if turn.below != r.NO_USAGE:
         text += f"; with children that have ended, {in_figures(turn.usage + turn.below)}"
     yield Cause(kind="usage", text=text, turn=turn.id)
+
+
+def what_is_not_told(evidence: ExplainEvidence) -> Iterator[Cause]:
+    """Name each channel, webhook or hook that has not been told what happened, and why not."""
+    for cursor in evidence.cursors:
+        if cursor.due_at is None:
+            continue
+        due = date_of(cursor.due_at)
+        channel = cursor.name.removeprefix(OF_CHANNEL)
+        where = f"to {channel}" if channel == cursor.name else f"in the channel {channel}"
+        if cursor.error:
+            text = f"what happened is not told {where}: {cursor.error}"
+            yield Cause(kind="outbox", text=text, until=due)
+        elif evidence.now - due > SOON_TOLD:
+            text = f"what happened is not told {where}: no process that could has looked at it"
+            yield Cause(kind="outbox", text=text, since=due)
 
 
 def how_it_ended(evidence: ExplainEvidence) -> Iterator[Cause]:

@@ -39,6 +39,7 @@ CauseKind = Literal[
     "deployment",
     "event",
     "queue",
+    "outbox",
     "message",
     "failure",
     "deaths",
