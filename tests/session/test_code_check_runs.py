@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,55 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def check(store: str, *flows: Workflow[Any, Any]) -> tuple[CodeFinding, ...]:
     async with Outlast(flows, store=store, worker=None) as app:
         return await app.check()
+
+
+def run_check(directory: Path, store: str) -> str:
+    """Return what `outlast check` says of `newer.py`, if it exits with 0."""
+    command = [sys.executable, "-m", "outlast.cli", "check", "newer:app", "--store", store]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+class Topic(Enum):
+    PAID = "paid"
+
+
+async def test_a_check_raises_no_alarm_for_names_that_code_puts_together(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'outlast.db'}"
+    async with running(pay, store=store) as app:
+        paying = await app.run(pay, 17)
+        async for event in paying.events():
+            if event.type == "session.waiting":
+                break
+
+    @workflow(name="pay")
+    async def pay_by_member(ctx: WorkflowContext, order: int) -> int:
+        await ctx.wait_event(Topic.PAID.value, timeout=timedelta(days=1))
+        return order
+
+    @workflow(name="pay")
+    async def pay_by_step(ctx: WorkflowContext, order: int) -> int:
+        await ctx.wait_event(await ctx.step(str, order), timeout=timedelta(days=1))
+        return order
+
+    assert await check(store, pay_by_member) == ()
+    [unknown] = await check(store, pay_by_step)
+    assert (unknown.kind, unknown.sessions, unknown.certain) == ("event", (paying.id,), False)
+    assert unknown.text == (
+        "1 run of pay wait for the event paid, for which the code does not show that it would wait"
+    )
+
+    code = (
+        "from outlast import Outlast, WorkflowContext, workflow\n"
+        "@workflow\n"
+        "async def pay(ctx: WorkflowContext, order: int) -> int:\n"
+        "    await ctx.wait_event(await ctx.step(str, order))\n"
+        "    return order\n"
+        "app = Outlast([pay], store='memory://')\n"
+    )
+    (tmp_path / "newer.py").write_text(code)
+    told = run_check(tmp_path, store)
+    assert told.startswith("cannot tell: 1 run of pay wait for the event paid")
 
 
 async def test_a_check_foretells_what_new_code_of_workflows_lacks(store: str) -> None:

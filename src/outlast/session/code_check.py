@@ -16,7 +16,7 @@ from outlast.agents.state.slice_type import types_named
 from outlast.agents.state.stored_value import load
 from outlast.agents.tool import Tool
 from outlast.core import record as r
-from outlast.core.lane import Lane, OpenCall
+from outlast.core.lane import Lane, OpenCall, OpenRequest
 from outlast.core.slice import RESERVED
 from outlast.errors import InvalidInput, OutlastError, UnknownSession
 from outlast.log.explain.evidence import read_state
@@ -35,12 +35,15 @@ KEEP_WORDS = (
     " answer to this one is not used"
 )
 
+SHOW: Mapping[bool | None, str] = {False: "", None: "show that it would "}
+"""What stands before the verb of a finding that is certain, and of one that is not."""
+
 
 class CodeFinding(Struct, frozen=True, kw_only=True):
     """One thing that open sessions need and the code does not have, and what mends it.
 
     `name` is the part of the agent that it is about; `count` sessions need it, of which `sessions`
-    are a few.
+    are a few. One that is not `certain` may be none: the code does not show what it waits for.
     """
 
     kind: CodeFindingKind
@@ -50,6 +53,7 @@ class CodeFinding(Struct, frozen=True, kw_only=True):
     remedy: str
     count: int = 0
     sessions: tuple[str, ...] = ()
+    certain: bool = True
 
 
 class HasDigests(Protocol):
@@ -70,19 +74,19 @@ class FoundNeeds:
     """Findings by what they say, with the sessions that each is about."""
 
     def __init__(self) -> None:
-        self._whose: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        self._whose: dict[tuple[bool, tuple[str, ...]], list[str]] = defaultdict(list)
 
-    def add(self, session_id: str, *said: str) -> None:
+    def add(self, session_id: str, *said: str, certain: bool = True) -> None:
         """Note a need of a session: kind, agent, name, sentence (`{n}` is how many), remedy."""
         # A session with ten calls of a tool that is gone needs it once.
-        if session_id not in (known := self._whose[said]):
+        if session_id not in (known := self._whose[not certain, said]):
             known.append(session_id)
 
     def all(self) -> tuple[CodeFinding, ...]:
         return tuple(self._finding(said, whose) for said, whose in sorted(self._whose.items()))
 
-    def _finding(self, said: tuple[str, ...], whose: list[str]) -> CodeFinding:
-        kind, agent, name, text, remedy = said
+    def _finding(self, said: tuple[bool, tuple[str, ...]], whose: list[str]) -> CodeFinding:
+        unsure, (kind, agent, name, text, remedy) = said
         noun = "run" if all(each.startswith(RUN) for each in whose) else "session"
         number = f"{len(whose)} {noun}{'' if len(whose) == 1 else 's'}"
         return CodeFinding(
@@ -93,6 +97,7 @@ class FoundNeeds:
             remedy=remedy,
             count=len(whose),
             sessions=tuple(whose[:MOST_NAMED]),
+            certain=not unsure,
         )
 
 
@@ -187,14 +192,24 @@ def check_call(
             else "give new arguments defaults, or approve again with other arguments",
         )
     for request in lane.turn.requests.values() if lane.turn else ():
-        is_of_call = request.call_id == call.call_id and is_own(request)
-        if is_of_call and not (asks(tool, request) or is_given(call.args, request)):
-            found.add(
-                session_id,
-                *("wait", lane.agent, call.tool),
-                f"wait in {call.tool} for what its code does not ask: {request.asked!r:.80}",
-                KEEP_WORDS,
-            )
+        if request.call_id == call.call_id and is_own(request):
+            asked = is_given(call.args, request) or asks(tool, request)
+            about = ("wait", lane.agent, call.tool)
+            add_wait(found, session_id, about, asked, f"in {call.tool} ", request)
+
+
+def add_wait(
+    found: FoundNeeds,
+    session_id: str,
+    about: tuple[str, str, str],
+    is_asked: bool | None,
+    where: str,
+    request: OpenRequest,
+) -> None:
+    """Note a question that code does not ask, or does not show that it asks."""
+    if not is_asked:
+        text = f"wait {where}for what its code does not {SHOW[is_asked]}ask: {request.asked!r:.80}"
+        found.add(session_id, *about, text, KEEP_WORDS, certain=is_asked is not None)
 
 
 def needs(call: OpenCall) -> str:
@@ -242,24 +257,21 @@ def check_body(found: FoundNeeds, session_id: str, lane: Lane, flow: CheckedWork
     """Say which questions and events of an open run its code does not wait for any more."""
     assert lane.turn is not None
     for request in lane.turn.requests.values():
-        if is_own(request) and not asks(flow, request):
-            found.add(
-                session_id,
-                *("wait", lane.agent, lane.agent),
-                f"wait for what the code does not ask: {request.asked!r:.80}",
-                KEEP_WORDS,
-            )
+        if is_own(request):
+            about = ("wait", lane.agent, lane.agent)
+            add_wait(found, session_id, about, asks(flow, request), "", request)
     kept = [name for name, payloads in lane.turn.events.items() if payloads]
     kept += [event.name for event in lane.sent if event.name not in kept]
     awaited = [name for call in lane.turn.calls.values() for name in call.events.values()]
     for names, what in ((awaited, "wait for"), (kept, "have got, and not taken,")):
         for name in names:
-            if not waits_for_event(flow, name):
+            if not (waits := waits_for_event(flow, name)):
                 found.add(
                     session_id,
                     *("event", lane.agent, name),
-                    f"{what} the event {name}, for which the code does not wait",
+                    f"{what} the event {name}, for which the code does not {SHOW[waits]}wait",
                     f'keep ctx.wait_event("{name}") until they are over; else it is never taken',
+                    certain=waits is not None,
                 )
 
 

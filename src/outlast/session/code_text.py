@@ -1,19 +1,21 @@
 """The texts in the code of tools and workflows, and the waits that can be of them.
 
-Calls no code of the user's: it goes by the texts alone, and says no only where none can be meant.
+Calls no code of the user's: it goes by the texts alone, and says no only where none can be meant
+and `code_reading.py` finds that the source hides none.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
 from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 import msgspec
 
 from outlast.core.lane import OpenRequest
-
-SHORTEST_WORDS = 4
-"""A text of fewer characters in a tool's code says nothing about what it asks."""
+from outlast.core.name import quoted
+from outlast.session.code_reading import SourceReading, is_telling
 
 
 class HasFunction(Protocol):
@@ -28,16 +30,23 @@ def is_own(request: OpenRequest) -> bool:
     return request.is_question and bool(request.name and request.asked) and not request.origin
 
 
-def asks(tool: HasFunction, request: OpenRequest) -> bool:
+def asks(tool: HasFunction, request: OpenRequest) -> bool | None:
     """Say whether the texts in a tool's code can be those of a question, or its name.
 
     It is not called, so this goes by the texts alone: it says no only where none of them is in the
-    question, and none is its name.
+    question, and none is its name. None says that its code does not show what it asks.
     """
-    texts = [text for text in texts_of(tool.function) if len(text.strip()) >= SHORTEST_WORDS]
-    if not texts or is_named(request):
-        return not texts or any(text in request.name for text in texts)
-    return any(text.strip() in request.asked for text in texts)
+    reading = SourceReading(tool.function)
+    texts = [*texts_of(tool.function), *reading.texts]
+    if is_named(request):
+        # A short name has to be the whole of it; a long text may be a part.
+        parts = re.split("[/#~:]", request.name)
+        is_there = any(quoted(text) in parts for text in texts if text) or any(
+            quoted(text) in request.name for text in texts if is_telling(text)
+        )
+    else:
+        is_there = any(text.strip() in request.asked for text in texts if is_telling(text))
+    return is_there or (False if reading.is_whole else None)
 
 
 def is_given(args: str, request: OpenRequest) -> bool:
@@ -45,7 +54,7 @@ def is_given(args: str, request: OpenRequest) -> bool:
     waiting: list[Any] = [msgspec.json.decode(args) if args else None]
     while waiting:
         match waiting.pop():
-            case str(text) if len(text.strip()) >= SHORTEST_WORDS and text.strip() in request.asked:
+            case str(text) if is_telling(text) and text.strip() in request.asked:
                 return True
             case list(each):
                 waiting += each
@@ -72,8 +81,12 @@ def texts_of(function: Any) -> Iterator[str]:
         each = getattr(each, "function", each)
         if isinstance(each, str):
             yield each
-        elif isinstance(each, tuple | list):
+        elif isinstance(each, tuple | list | frozenset | set):
             waiting += each
+        elif isinstance(each, dict):
+            waiting += [text for pair in each.items() for text in pair if isinstance(text, str)]
+        elif isinstance(each, type) and issubclass(each, Enum):
+            waiting += [member.value for member in each]
         elif isinstance(each, FunctionType) and each.__code__ not in seen:
             codes = [*codes_in(each.__code__)]
             # Functions may call one another in a circle.
@@ -98,8 +111,14 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
             yield from codes_in(const)
 
 
-def waits_for_event(flow: HasFunction, name: str) -> bool:
-    """Say whether a body can wait for an event: its name, or a part of that, is in its code."""
-    texts = list(texts_of(flow.function))
-    parts = [text for text in texts if len(text) >= SHORTEST_WORDS]
-    return any(name in text for text in texts) or any(part in name for part in parts)
+def waits_for_event(flow: HasFunction, name: str) -> bool | None:
+    """Say whether a body can wait for an event: its name, or a part of that, is in its code.
+
+    None says that its code does not show for which events it waits.
+    """
+    reading = SourceReading(flow.function)
+    texts = [*texts_of(flow.function), *reading.texts]
+    is_there = any(name in text for text in texts) or any(
+        text in name for text in texts if is_telling(text)
+    )
+    return is_there or (False if reading.is_whole else None)

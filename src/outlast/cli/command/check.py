@@ -26,7 +26,8 @@ async def check(
 
     Names agents and tools that are gone, arguments that no longer fit, questions that the code
     does not ask any more, and state and output types that have changed, each with what mends it.
-    Changes nothing. Exits with 1 if there is anything.
+    Changes nothing. Exits with 1 if there is anything that is certain: names and questions that the
+    code puts together while it runs cannot be checked.
 
     Example: outlast check shop:app --store postgresql://db/outlast
     """
@@ -42,12 +43,15 @@ async def check(
         json_out({"findings": [asdict(each) for each in found]})
     else:
         show(found)
-    return 1 if found else 0
+    return 1 if any(each.certain for each in found) else 0
 
 
 def show(found: Sequence[CodeFinding]) -> None:
     for each in found:
-        out(f"{each.text}: {each.remedy}", "yellow")
+        if each.certain:
+            out(f"{each.text}: {each.remedy}", "yellow")
+        else:
+            out(f"cannot tell: {each.text}: if it does not, {each.remedy}")
         if each.sessions:
             more = each.count - len(each.sessions)
             out("  " + ", ".join(each.sessions) + (f" and {more} more" if more else ""))
