@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.model import Model, Saying, whole
 from outlast import Agent, Outlast, WorkerSettings
 from outlast.agents.model.client import ModelPiece, ModelRequest, TextPiece
+from outlast.cli.terminal.loading import keep_what_is_loaded
 from outlast.clock import Clock
 from outlast.server import ServerSettings
 from outlast.server.serve import listen, open_socket
@@ -89,6 +90,7 @@ def used() -> dict[str, float]:
 
 async def report(more: dict[str, Any]) -> None:
     """Say what was used whenever asked, until there is nobody to ask."""
+    keep_what_is_loaded()  # as the commands do
     print("ready", flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(used() | (more if line == "all\n" else {})), flush=True)

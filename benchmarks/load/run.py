@@ -11,7 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from msgspec import Struct
@@ -25,6 +25,8 @@ LARGE = 4 * 1024 * 1024
 """Bytes of the message that slow readers ask for."""
 LONGEST = 180.0
 """Seconds after which a run is given up."""
+QUIET, IDLE_CPU = 0.5, 0.15
+"""A server that uses fewer cores than these for so many seconds has nothing left to do."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -91,8 +93,17 @@ async def started(module: str, *given: object) -> AsyncIterator[Party]:
         await process.wait()
 
 
-async def run(load: Load, directory: Path) -> dict[str, float]:
-    """Return what was found, by name."""
+class Measured(Struct, frozen=True):
+    """What one run found: how long events took to readers, commits to end, and what was used."""
+
+    ways: list[float]
+    commits: list[float]
+    seconds: float
+    used: dict[str, float]
+
+
+async def run(load: Load, directory: Path) -> Measured:
+    """Have all sessions speak once, and return how late the readers were."""
     url, port = f"sqlite:///{directory / 'load.db'}", free_port()
     async with (
         asyncio.timeout(LONGEST),
@@ -106,9 +117,9 @@ async def run(load: Load, directory: Path) -> dict[str, float]:
         )
         await asyncio.gather(*(session.wait() for session in sessions))
         await stack.enter_async_context(strangers(app, port, load))
-        alone = await server.used()
+        alone = await settled(server)
         readers = await connect(port, await places(load, sessions))
-        idle = await server.used()
+        idle = await settled(server)
         before = await asyncio.gather(server.used(), worker.used())
         began = time.time_ns()
         await speak(sessions, load.pace)
@@ -117,22 +128,44 @@ async def run(load: Load, directory: Path) -> dict[str, float]:
         took = (time.time_ns() - began) / 1e9
         after = await asyncio.gather(server.used(), worker.used("all"))
     commits = [commit for commit in after[1]["commits"] if commit[-2] >= began]
-    ways = latencies(readers, commits)
     writes = [(commit[-1] - commit[-2]) / 1e9 for commit in commits]
-    return {
-        "seconds": took,
-        "commits per second": len(commits) / took,
-        "events to readers per second": len(ways) / took,
-        "commit to reader, p50 (ms)": quantiles(ways, n=100)[49] * 1e3,
-        "commit to reader, p99 (ms)": quantiles(ways, n=100)[98] * 1e3,
-        "the commit of that, p50 (ms)": quantiles(writes, n=100)[49] * 1e3,
-        "the commit of that, p99 (ms)": quantiles(writes, n=100)[98] * 1e3,
+    used = {
         "CPU of the server (cores)": (after[0]["cpu"] - before[0]["cpu"]) / took,
         "CPU of the worker (cores)": (after[1]["cpu"] - before[1]["cpu"]) / took,
         "memory of the server, no readers (MiB)": alone["memory"],
         "memory of the server, idle readers (MiB)": idle["memory"],
         "memory of the server, at the end (MiB)": after[0]["memory"],
         "memory of the worker (MiB)": after[1]["memory"],
+    }
+    return Measured(latencies(readers, commits), writes, took, used)
+
+
+async def settled(server: Party) -> dict[str, Any]:
+    """Wait until the server has done what callers that came have asked for; say what it used."""
+    before = await server.used()
+    while True:
+        await asyncio.sleep(QUIET)
+        now = await server.used()
+        if now["cpu"] - before["cpu"] < IDLE_CPU * QUIET:
+            return now
+        before = now
+
+
+def summary(runs: Sequence[Measured]) -> dict[str, float]:
+    """Return what several runs of one load found, by name: all their events, and medians."""
+    ways = quantiles((way for run in runs for way in run.ways), n=100)
+    commits = quantiles((took for run in runs for took in run.commits), n=100)
+    seconds = sum(run.seconds for run in runs)
+    return {
+        "seconds": seconds,
+        "events": sum(len(run.ways) for run in runs),
+        "commits per second": sum(len(run.commits) for run in runs) / seconds,
+        "events to readers per second": sum(len(run.ways) for run in runs) / seconds,
+        "commit to reader, p50 (ms)": ways[49] * 1e3,
+        "commit to reader, p99 (ms)": ways[98] * 1e3,
+        "the commit of that, p50 (ms)": commits[49] * 1e3,
+        "the commit of that, p99 (ms)": commits[98] * 1e3,
+        **{name: median(run.used[name] for run in runs) for name in runs[0].used},
     }
 
 

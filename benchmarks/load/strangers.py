@@ -1,7 +1,8 @@
 """Callers that mean no good, in a process of their own: `… strangers PORT IDLE SLOW SESSION`.
 
 Idle ones open a connection and say nothing. Slow ones ask for the stream of a session with a large
-message, and read nothing of it. Whoever is sent away comes again. Says `ready` when all were there.
+message, and read nothing of it. Idle ones that are sent away come again; a slow one that reads
+nothing learns of no end. Says `ready` when all were there and all slow ones are full.
 """
 
 from __future__ import annotations
@@ -39,10 +40,13 @@ async def slow(port: int, session_id: str, arrived: Callable[[], None]) -> None:
     try:
         head = f"GET /v1/sessions/{session_id}/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
         writer.write(head.encode())
-        await reader.readline()
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        while transport.is_reading() and not reader.at_eof():  # noqa: ASYNC110 - see below
+            await asyncio.sleep(PAUSE)  # the reader stops by itself when its buffer is full
         arrived()
-        while not reader.at_eof() and reader.exception() is None:  # noqa: ASYNC110 - see below
-            await asyncio.sleep(PAUSE)  # its buffer is full, so nothing more is read
+        while not reader.at_eof() and reader.exception() is None:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(PAUSE)
     finally:
         writer.transport.abort()
 

@@ -84,6 +84,34 @@ def started(place: Place, *args: str, until: str) -> Iterator[Server]:
                 server.stop()
 
 
+# What is loaded
+
+COUNTING = """
+import gc, signal
+from shop import app
+
+def count(*_):
+    print(f"tracked {len(gc.get_objects())} of {gc.get_freeze_count()}", flush=True)
+
+signal.signal(signal.SIGUSR1, count)
+"""
+
+
+@pytest.mark.parametrize("service", [("serve",), ("dev", "--no-reload"), ("worker",)])
+def test_no_garbage_collection_of_a_service_looks_through_what_it_has_loaded(
+    place: Place, service: tuple[str, ...]
+) -> None:
+    (place.path / "counting.py").write_text(COUNTING)
+    command, *options = service
+    port = [] if command == "worker" else ["--port", "0"]
+    with started(place, command, "counting:app", *options, *port, until="agents") as server:
+        server.process.send_signal(signal.SIGUSR1)
+        counts = re.findall(r"\d+", server.until("tracked"))
+
+    tracked, kept = map(int, counts)
+    assert tracked < kept / 10  # without it, a server tracks more than what was there before
+
+
 # Keys
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from outlast.server import ServerSettings
-from outlast.server.http_connection import ConnectionLimiter, HttpConnection
+from outlast.server.http_connection import MOST_CLOSED, ConnectionLimiter, HttpConnection
 from outlast.server.principal import PRINCIPAL, Principal
 from outlast.server.response_limit import SLICE, SMALL, ReaderStalled, SlicedSend, UnsentBytes
 
@@ -144,9 +144,28 @@ def test_a_connection_that_takes_nothing_of_a_whole_answer_is_ended() -> None:
     for each in (stuck, reads, done):
         limiter.add(cast("HttpConnection", each))
     for time.now in (0.0, 9.0, 29.0):
-        limiter.sweep()
+        limiter.end_stuck()
+        limiter.end_idle()
         reads.size -= 1
     assert [each.is_ended for each in (stuck, reads, done)] == [False, False, True]
     time.now = 30.0
-    limiter.sweep()
+    limiter.end_stuck()
     assert [each.is_ended for each in (stuck, reads)] == [True, False]
+
+
+def test_a_crowd_of_idle_connections_is_ended_little_by_little_and_the_oldest_first() -> None:
+    time = Time()
+    limiter = ConnectionLimiter(ServerSettings(port=0, header_timeout=10), 1000, time)
+    crowd = [Buffer() for _ in range(120)]
+    for each in crowd:
+        each.size = 0
+        limiter.add(cast("HttpConnection", each))
+    time.now = 10.0
+
+    ended = []
+    for _ in range(3):
+        limiter.end_idle()
+        ended.append([each.is_ended for each in crowd].index(False) if len(limiter) else 120)
+
+    assert ended == [MOST_CLOSED, 2 * MOST_CLOSED, 120]
+    assert len(limiter) == 0

@@ -27,6 +27,10 @@ RESERVE = 96
 """Descriptors that are kept for everything else: these, or a quarter if that is more."""
 FEWEST = 8
 SWEEP = 1.0
+IDLE_SWEEP = 0.05
+MOST_CLOSED = 50
+"""Connections that one sweep closes: closing a thousand at once would keep all callers waiting, and
+so would the thousand that come again at once."""
 MOST_OF_HEAD = 64 * 1024
 """Bytes of a request's head that are held while the rest of it is awaited."""
 FREE_CHUNKS, SMALLEST = 1000, 32
@@ -86,19 +90,27 @@ class ConnectionLimiter:
         """Take note that a full buffer was emptied: the other side reads."""
         self._unsent.pop(connection, None)
 
-    def sweep(self) -> None:
-        """End connections that bring no whole request, and those that take no answer."""
+    def end_stuck(self) -> None:
+        """End connections that take nothing of an answer."""
         now = self._monotonic()
         for connection in [each for each in self._open if self._is_stuck(each, now)]:
             self.remove(connection)
             connection.transport.abort()
-        for connection, since in list(self._idle.items()):
-            # They are in the order of their age.
-            if now - since < self._header_timeout:
+
+    def end_idle(self) -> None:
+        """End connections that bring no whole request, the oldest first and some at a time."""
+        now = self._monotonic()
+        overdue: list[HttpConnection] = []
+        # They are in the order of their age.
+        for connection, since in self._idle.items():
+            if now - since < self._header_timeout or len(overdue) == MOST_CLOSED:
                 break
-            if connection not in self._unsent:
-                self.remove(connection)
-                connection.transport.close()
+            # One that has still to take some of an answer is `end_stuck`'s.
+            if not connection.transport.get_write_buffer_size():
+                overdue.append(connection)
+        for connection in overdue:
+            self.remove(connection)
+            connection.transport.close()
 
     def _is_stuck(self, connection: "HttpConnection", now: float) -> bool:
         """Whether nothing was taken of an answer for too long."""
@@ -114,8 +126,10 @@ class ConnectionLimiter:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            await asyncio.sleep(SWEEP)
-            self.sweep()
+            self.end_stuck()
+            for _ in range(round(SWEEP / IDLE_SWEEP)):
+                await asyncio.sleep(IDLE_SWEEP)
+                self.end_idle()
 
 
 class ChunkLimiter(h11.Connection):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from outlast.app import Outlast
 from outlast.cli.command.worker import Format, Level, LogFormat, LogLevel, NoResume
-from outlast.cli.terminal.loading import load_app
+from outlast.cli.terminal.loading import keep_what_is_loaded, load_app
 from outlast.cli.terminal.log_format import set_up_logging
 from outlast.cli.terminal.output import out
 from outlast.cli.terminal.run import command
@@ -70,6 +70,7 @@ async def dev(
 
 
 def welcome(app: Outlast, url: str) -> None:
+    keep_what_is_loaded()
     out(f"working and serving: {app.store!r}, agents {', '.join(app.agents) or 'none'}")
     if app.worker and app.worker.resumes:
         out(f"  {app.worker.resumes}")

@@ -4,7 +4,7 @@ import asyncio
 
 from outlast.app import Outlast
 from outlast.cli.command.worker import Format, Level, LogFormat, LogLevel
-from outlast.cli.terminal.loading import load_app
+from outlast.cli.terminal.loading import keep_what_is_loaded, load_app
 from outlast.cli.terminal.log_format import set_up_logging
 from outlast.cli.terminal.option import AsJson
 from outlast.cli.terminal.output import json_out, out
@@ -76,6 +76,7 @@ class ServerInfo:
         self._as_json = as_json
 
     def ready(self) -> None:
+        keep_what_is_loaded()
         agents = list(self._app.agents)
         if self._as_json:
             json_out({"state": "ready", "url": self._url, "agents": agents})

@@ -12,7 +12,7 @@ import typer
 from msgspec.structs import replace
 
 from outlast.app import Outlast
-from outlast.cli.terminal.loading import load_app
+from outlast.cli.terminal.loading import keep_what_is_loaded, load_app
 from outlast.cli.terminal.log_format import set_up_logging
 from outlast.cli.terminal.option import AsJson, one_of
 from outlast.cli.terminal.output import json_out, out
@@ -197,6 +197,7 @@ class WorkerRun:
         worker = self._app.worker
         assert worker is not None
         self._name = worker.name
+        keep_what_is_loaded()
         self._say_ready(worker)
         asked = asyncio.create_task(worker.until_draining())
         signalled = asyncio.create_task(self._signalled.wait())
