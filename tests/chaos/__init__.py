@@ -7,5 +7,9 @@
 import os
 from pathlib import Path
 
+import outlast
+
 TESTS = Path(__file__).parents[1]
-SEARCH_PATH = os.pathsep.join(map(str, (TESTS, TESTS / "support")))
+SOURCE = Path(outlast.__file__).parents[1]
+SEARCH_PATH = os.pathsep.join(map(str, (TESTS, TESTS / "support", SOURCE)))
+"""Where processes that are started find their code: it is this process's, whatever is installed."""

@@ -50,6 +50,11 @@ def errands(ledger: Ledger, url: str = "") -> list[Workflow[Any, Any]]:
         with suppress(StepInterrupted):
             await ctx.step(do, ctx.id, shop, name=shop)
 
+    async def ask_about(ctx: WorkflowContext) -> None:
+        # Its user gives up on it where it was cut off: then nobody knows, and the errand goes on.
+        with suppress(StepInterrupted):
+            await ctx.step(do, ctx.id, "asked", name="asked", on_interrupt="ask")
+
     @workflow(name=ERRAND)
     async def errand(ctx: WorkflowContext, number: int) -> list[int]:
         await ctx.step(do, ctx.id, "look", name="look", readonly=True)
@@ -57,7 +62,7 @@ def errands(ledger: Ledger, url: str = "") -> list[Workflow[Any, Any]]:
         await ctx.gather(
             ctx.step(do, ctx.id, "found", name="found", on_interrupt=look),
             ctx.step(book, ctx.id, "book", name="book", transactional=True),
-            ctx.step(do, ctx.id, "asked", name="asked", on_interrupt="ask"),
+            ask_about(ctx),
         )
         await ctx.first(nap=ctx.sleep(0.1), never=ctx.wait_event("never"))
         got = [await ctx.wait_event("go", kind=int) for _ in range(EVENTS)]

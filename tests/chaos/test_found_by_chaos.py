@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from chaos.agent import EFFECTS
+from chaos.flow import Runner, errands
+from chaos.ledger import Ledger
 from chaos.place import SqlitePlace
 from chaos.run import read_log
-from outlast import Agent, Context, Outlast, OutlastError, Session, tool
+from chaos.user import Diary
+from outlast import Agent, Context, Outlast, OutlastError, Session, WorkerSettings, tool
 from outlast.core import record as r
 from outlast.errors import NotInTransaction, StoreUnavailable
 from outlast.log.verify import verify
 from outlast.store import Commit, Committed, Refused
 from outlast.stores.sqlite import SqliteStore
 from outlast.testing import CrashingStore, ScriptedModel, calls, say
+from outlast.testing.wrapped_store import WrappedStore
 
 
 class LosesTransaction(CrashingStore):
@@ -110,3 +115,38 @@ async def test_a_connection_that_is_lost_inside_a_transaction_is_no_failure_of_t
         assert result.output == "All is done."
         assert ends == ["tool.started", "tool.interrupted", "tool.started", "tool.completed"]
         assert await verify(app.store, session.id) == []
+
+
+class NotesStep(WrappedStore):
+    """Sets `began` once a step of this name was recorded to have begun."""
+
+    def __init__(self, store: SqliteStore, name: str) -> None:
+        super().__init__(store)
+        self.began = asyncio.Event()
+        self._name = name
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed | Refused]:
+        found = await super().commit(commits)
+        steps = (
+            e for commit in commits for e in commit.records if isinstance(e, r.ToolStepStarted)
+        )
+        if any(self._name in step.name for step in steps):
+            self.began.set()
+        return found
+
+
+async def test_an_errand_whose_cut_off_step_is_given_up_by_its_user_goes_on(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'chaos.db'}"
+    ledger, diary = Ledger(tmp_path / "ledger"), Diary()
+    store = NotesStep(SqliteStore(tmp_path / "chaos.db"), "asked")
+    async with Outlast(errands(ledger, url), store=url, worker=None) as app:
+        SqlitePlace(tmp_path).create_effects()
+        user = asyncio.create_task(Runner("one", app, diary, Random(7)).live(1))
+        async with Outlast(errands(ledger, url), store=store, worker=WorkerSettings(grace=0)):
+            await store.began.wait()
+        async with Outlast(errands(ledger, url), store=url):
+            await user
+
+    assert diary.complaints == []
