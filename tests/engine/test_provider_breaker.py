@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,10 @@ from outlast.engine.provider_breaker import ProviderBreakers
 from outlast.log.breaker import end_pause, list_breakers, put_breaker
 from outlast.log.verify import verify
 from outlast.rules import PolicyCall, policy
+from outlast.store import Document
+from outlast.testing import ManualClock
 from outlast.testing.scripted import ScriptedError, ScriptedModel, ScriptedReply, call, say
+from outlast.testing.wrapped_store import WrappedStore
 
 ONE_TRY = ModelOptions(max_attempts=1)
 
@@ -209,6 +212,41 @@ async def test_an_answer_that_had_ended_before_the_last_failure_lets_nobody_thro
         assert (known.state, known.error.code) == ("open", "AWAY")
         await until_true(lambda: in_line(app, 3))
         assert provider.asked == asked + 1
+
+
+class SlowAnswer(WrappedStore):
+    """A store whose next answer comes late: something else happens first."""
+
+    meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def get(self, kind: str, tenant: str, name: str) -> Document | None:
+        found = await super().get(kind, tenant, name)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens:
+            await happens()
+        return found
+
+
+async def test_a_probe_looks_again_where_another_may_have_failed_while_the_store_was_slow(
+    store: str,
+) -> None:
+    name, clock = Provider("a", "scripted"), ManualClock()
+    over = Breaker(
+        provider=name, since=1, error=Failure("AWAY", ""), failures=1, is_open=True, next_at=1
+    )
+    async with Outlast(store=store, worker=None) as app:
+        slow = SlowAnswer(app.store)
+        await put_breaker(slow, over, 0)
+        prolonged = replace(over, failures=2, next_at=app.clock.now() + HOUR)
+
+        async def fail() -> None:
+            clock.advance(13_000)
+            assert await put_breaker(app.store, prolonged, 1)
+
+        slow.meanwhile = fail
+        found = await ProviderBreakers(slow, clock).look(name, fresh=True)
+
+    assert found == prolonged
 
 
 async def test_patience_ends_in_line_while_the_probe_takes_its_time() -> None:

@@ -94,9 +94,16 @@ class ProviderBreakers:
     async def look(self, provider: Provider, *, fresh: bool = False) -> Breaker | None:
         """Return the breaker of a provider, if there is one, as it was a second ago at most."""
         known = self._known.get(provider.name)
-        if fresh or known is None or self._clock.monotonic() - known.read_at > FRESH:
+        if fresh or known is None or self._is_old(known):
+            known = await self._read(provider)
+        if fresh and self._is_old(known):
+            # The answer took its time, and others may have failed meanwhile. Once more and no more:
+            # a store that is slow for long must not keep everybody from asking.
             known = await self._read(provider)
         return known.breaker
+
+    def _is_old(self, known: KnownBreaker) -> bool:
+        return self._clock.monotonic() - known.read_at > FRESH
 
     async def find_open(self, provider: Provider | None) -> Breaker | None:
         """Return the breaker of a provider if it is open: all calls to it stand in line."""
