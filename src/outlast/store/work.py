@@ -191,7 +191,8 @@ class WorkStore(Protocol):
         """Register a worker as alive for `lease` milliseconds, visibly for others if possible.
 
         A deployment that is named for the first time is from then on the current one of the agents
-        that it serves.
+        that it serves. What waits for code, and is pinned to `ANYONE`, is pinned to the current one
+        when a worker of that enlists, and ready at once.
         """
         ...
 
@@ -200,7 +201,10 @@ class WorkStore(Protocol):
         ...
 
     async def promote(self, deployment: str) -> bool:
-        """Make a deployment the current one of its agents; return whether it is known."""
+        """Make a deployment the current one of its agents; return whether it is known.
+
+        What waits for code is its workers' to look at then, as for `enlist`.
+        """
         ...
 
     async def retire(self, deployment: str, to: str) -> int | None:

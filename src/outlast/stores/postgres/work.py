@@ -155,6 +155,8 @@ class PostgresWork:
                 statement = self._queries["add_deployment"].bind(named)
                 await parts.writer.submit(SingleStatement(statement))
             await parts.writer.submit(self._enlist(worker, lease, sign, row))
+            if worker.deployment:
+                await self._have_look_first(worker.deployment)
         except BaseException:
             await held.let_go()
             raise
@@ -205,12 +207,20 @@ class PostgresWork:
     async def promote(self, deployment: str) -> bool:
         statement = self._queries["promote"].bind({"name": deployment})
         item = SingleStatement(statement, {"": True})
-        return bool(await self._access.parts().writer.submit(item))
+        is_known = bool(await self._access.parts().writer.submit(item))
+        # Not in one transaction: where this is not reached, it only happens later.
+        await self._have_look_first(deployment)
+        return is_known
+
+    async def _have_look_first(self, deployment: str) -> None:
+        statement = self._queries["have_look_first"].bind({"name": deployment})
+        await self._access.parts().writer.submit(SingleStatement(statement, {"": True}))
 
     async def retire(self, deployment: str, to: str) -> int | None:
         statement = self._queries["retire"].bind({"name": deployment, "to": to})
         item = SingleStatement(statement, {"": True})
         [(moved,)] = await self._access.parts().writer.submit(item)
+        await self._have_look_first(to)
         return moved if moved is None else int(moved)
 
     async def find_dead(self) -> Mapping[str, TakeoverEvidence]:

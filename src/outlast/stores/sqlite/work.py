@@ -115,9 +115,25 @@ def to_glob(pattern: str) -> str:
 
 def make_current(db: Database, deployment: str) -> bool:
     is_there = db.one("promote", {"name": deployment, "now": db.clock.now()}) is not None
+    have_look_first(db, deployment)
     # Lanes may be another worker's to claim from now on: each has to look.
     db.tell("", arrived=True)
     return is_there
+
+
+def have_look_first(db: Database, deployment: str) -> None:
+    """Give what waits for code to the workers of a deployment where it is the current one, now.
+
+    Otherwise those of a bad version, which are still there, might look first again and again.
+    """
+    now = db.clock.now()
+    served = {name for (name,) in db.all("served", {"now": now})}
+    known = db.all("current_deployments", {})
+    ours = [a for a, name, _ in known if name == deployment and f"{name} {a}" in served]
+    agents = to_json(ours)
+    for (lid,) in db.all("find_waiting_for_code", {"agents": agents}):
+        db.run("pin_to_current", {"name": deployment, "lid": lid})
+        db.run("look_now", {"now": now, "lid": lid})
 
 
 LONG_GONE = 24 * 3_600_000
@@ -319,3 +335,4 @@ def register(db: Database, info: WorkerInfo, length: int, machine: str) -> None:
         named = {"deployment": info.deployment, "agents": to_json(info.agents)}
         digests = to_json(info.digests)
         db.run("add_deployment", {**named, "digests": digests, "now": db.clock.now()})
+        have_look_first(db, info.deployment)

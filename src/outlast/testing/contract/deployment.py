@@ -1,6 +1,7 @@
 """Deployments: what is pinned to one is given to its workers, the rest to the current one's."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -161,6 +162,51 @@ class DeploymentContract(StoreUnderTest):
         assert await store.listing.pins(session_id) == {}
         assert await claimed(store, "unnamed") == []
         assert await claimed(store, "v2") == [session_id]
+
+    async def test_what_waits_for_code_is_looked_at_first_by_what_becomes_current(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for name in ("v1", "v2"):
+            await deploy(store, clock, name)
+        receipt = await admit(store, new_session(clock))
+        waits: dict[str, Any] = {"turn": "t1", "pin": Pin(ANYONE), "wait": ("code",)}
+
+        async def looks_in_vain(worker: str) -> None:
+            claim = await claim_one(store, worker)
+            assert claim.session_id == receipt.session_id
+            later = store.clock.latest() + 60_000
+            await write(store, park(claim, worker=worker, ready_at=later, **waits))
+
+        await looks_in_vain("v2")
+        assert await store.work.promote("v1")
+        assert await claimed(store, "v2") == []
+        await looks_in_vain("v1")
+        await deploy(store, clock, "v2")  # not the current one: its new worker changes nothing
+        assert await claimed(store, "v1") == []
+        await deploy(store, clock, "v3")
+        assert await claimed(store, "v1") == []
+        await looks_in_vain("v3")
+        assert await store.work.retire("v3", "v1") == 0
+        await looks_in_vain("v1")
+
+        clock.advance(60_001)
+        for name in ("v1", "v2"):
+            await deploy(store, clock, name)
+        assert await claimed(store, "v2") == []
+        assert await claimed(store, "v1") == [receipt.session_id]
+
+    async def test_what_waits_for_code_is_left_to_all_while_the_current_one_has_no_worker(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for name in ("v1", "v2"):
+            await deploy(store, clock, name)
+        receipt = await admit(store, new_session(clock))
+        claim = await claim_one(store, "v2")
+        waits: dict[str, Any] = {"turn": "t1", "pin": Pin(ANYONE), "wait": ("code",)}
+        await write(store, park(claim, worker="v2", ready_at=0, **waits))
+        await store.work.drain("v1")
+        assert await store.work.promote("v1")
+        assert await claimed(store, "v2") == [receipt.session_id]
 
     async def test_a_promoted_deployment_is_current_again(
         self, store: Store, clock: ManualClock

@@ -71,6 +71,44 @@ UPDATE outlast.deployments
  WHERE name = :name
 RETURNING 1;
 
+-- name: have_look_first
+-- Give what waits for code to the workers of a deployment where it is the current one, now: those of
+-- a bad version, which are still there, might else look first again and again. A lane that is being
+-- claimed is left out.
+WITH ours AS (
+         SELECT c.name
+           FROM (SELECT DISTINCT ON (a.name) a.name, d.name AS deployment
+                   FROM outlast.deployments AS d
+                  CROSS JOIN LATERAL jsonb_array_elements_text(d.agents) AS a (name)
+                  ORDER BY a.name, d.current_since DESC, d.name DESC) AS c
+          WHERE c.deployment = :name
+            AND EXISTS (SELECT 1
+                          FROM outlast.workers AS w
+                         WHERE w.deployment = :name AND NOT w.draining
+                           AND w.lease_until > outlast.now_ms()
+                           AND w.agents @> to_jsonb(c.name))
+     ),
+     found AS (
+         SELECT l.tenant, l.sid, l.lane
+           FROM outlast.pins AS p
+           JOIN outlast.lanes AS l ON l.tenant = p.tenant AND l.sid = p.sid AND l.lane = p.lane
+          WHERE p.deployment = '*'
+            AND l.worker IS NULL
+            AND l.wait @> '["code"]'
+            AND l.agent IN (SELECT ours.name FROM ours)
+            FOR NO KEY UPDATE OF l SKIP LOCKED
+     ),
+     moved AS (
+         UPDATE outlast.pins AS p
+            SET deployment = :name
+           FROM found AS f
+          WHERE p.tenant = f.tenant AND p.sid = f.sid AND p.lane = f.lane
+     )
+UPDATE outlast.lanes AS l
+   SET ready_at = outlast.now_ms()
+  FROM found AS f
+ WHERE l.tenant = f.tenant AND l.sid = f.sid AND l.lane = f.lane;
+
 -- name: retire
 -- How many lanes were moved; NULL if one of the two is not known.
 SELECT outlast.retire(:name, :to);

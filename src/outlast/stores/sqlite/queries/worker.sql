@@ -31,6 +31,21 @@ UPDATE outlast_deployments
  WHERE name = :name
 RETURNING 1;
 
+-- name: find_waiting_for_code
+SELECT l.lid
+  FROM outlast_pins AS p
+  JOIN outlast_lanes AS l ON l.lid = p.lid
+ WHERE p.deployment = '*'
+   AND l.worker IS NULL
+   AND l.agent IN (SELECT value FROM json_each(:agents))
+   AND EXISTS (SELECT 1 FROM json_each(l.wait) AS w WHERE w.value = 'code');
+
+-- name: pin_to_current
+UPDATE outlast_pins SET deployment = :name WHERE lid = :lid;
+
+-- name: look_now
+UPDATE outlast_lanes SET ready_at = :now WHERE lid = :lid;
+
 -- name: demote
 UPDATE outlast_deployments
    SET current_since = iif(name = :name, 0, current_since),
