@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +67,26 @@ async def test_a_session_at_work_is_given_a_budget_which_counts_from_then_on() -
         assert await app.budgets.set(None, session_id=session.id) is None
         assert (await (await session.send("three")).result()).status == "completed"
         assert not await verify(app.store, session.id)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_a_budget_that_is_removed_from_a_session_does_not_come_back(
+    store: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'outlast.db'}"
+    if store == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    answers = ScriptedModel(lambda _: say("yes"))
+    async with running(Agent("a", answers, budget=FAILS), store=url) as app:
+        session = await app.start("a", "go")
+        assert (await session.wait()).status == "completed"
+        assert (await (await session.send("one")).result()).status == "failed"
+        await app.budgets.set(None, session_id=session.id)
+        for number in range(3):
+            result = await (await session.send(f"after {number}")).result()
+            assert result.status == "completed"
+        assert not await verify(app.store, session.id)
+        assert await app.budgets.get(session_id=session.id) is None
 
 
 async def test_a_call_counts_in_the_budget_of_who_sent_the_message() -> None:

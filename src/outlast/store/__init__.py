@@ -20,7 +20,7 @@ from outlast.core.limit import Bound
 from outlast.core.record import Entry, NewOutboxCursor
 from outlast.core.usage import UsageChange, UsageRow
 from outlast.store.admission import WAIT_THEIR_TURN, Admission, AdmissionReceipt
-from outlast.store.budget import BudgetInfo, BudgetStore, BudgetUse
+from outlast.store.budget import BudgetInfo, BudgetMismatch, BudgetStore, BudgetUse
 from outlast.store.clock import StoreClock
 from outlast.store.commit import Commit, Committed, EffectClaim, FoldSnapshot, Refused, Transaction
 from outlast.store.contract import Store
@@ -68,6 +68,7 @@ __all__ = [
     "BudgetChange",
     "BudgetInfo",
     "BudgetKey",
+    "BudgetMismatch",
     "BudgetState",
     "BudgetStore",
     "BudgetTerms",

@@ -37,6 +37,19 @@ class BudgetUse(Struct, frozen=True, gc=False):
     spent: Amounts = NOTHING
 
 
+class BudgetMismatch(Struct, frozen=True, gc=False):
+    """A budget that stands for something else than its sessions have `used` of it together.
+
+    Calls are let in by what its row says: `reserved` and `spent`, nothing if there is no row.
+    """
+
+    tenant: str
+    key: BudgetKey
+    reserved: Amounts
+    spent: Amounts
+    used: BudgetUse
+
+
 class BudgetStore(Protocol):
     """Budgets of tenants, principals and sessions."""
 
@@ -47,7 +60,8 @@ class BudgetStore(Protocol):
     async def find_budgets(self, tenant: str, keys: Sequence[BudgetKey]) -> Sequence[BudgetState]:
         """Return how these budgets stand, in any order; those that do not exist are left out.
 
-        A daily one exists on each day from its terms, also where nothing is spent yet.
+        A daily one exists on each day from its terms, also where nothing is spent yet. One that was
+        taken from a session exists without limits: the session's log does not bring it back.
         """
         ...
 
@@ -69,4 +83,19 @@ class BudgetStore(Protocol):
 
     async def budget_uses(self, session_id: str) -> Sequence[BudgetUse]:
         """Return what a session has reserved and spent, by budget."""
+        ...
+
+    async def budget_mismatches(self) -> Sequence[BudgetMismatch]:
+        """Return all budgets whose rows are not the sums of what sessions have used of them.
+
+        Those that were erased are counted by what they had spent. It may be asked while workers
+        commit: each commit changes both or neither.
+        """
+        ...
+
+    async def balance_budgets(self) -> int:
+        """Make such rows the sums again, and return how many there were.
+
+        Lanes that wait for one of them are made ready.
+        """
         ...

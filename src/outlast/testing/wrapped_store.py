@@ -17,6 +17,7 @@ from outlast.store import (
     Admission,
     AdmissionReceipt,
     BudgetInfo,
+    BudgetMismatch,
     BudgetStore,
     BudgetUse,
     Claim,
@@ -418,6 +419,12 @@ class WrappedBudget(Wrapper):
 
     async def budget_uses(self, session_id: str) -> Sequence[BudgetUse]:
         return await self.inner.budget.budget_uses(session_id)
+
+    async def budget_mismatches(self) -> Sequence[BudgetMismatch]:
+        return await self.inner.budget.budget_mismatches()
+
+    async def balance_budgets(self) -> int:
+        return await self.inner.budget.balance_budgets()
 
 
 class WrappedStore(

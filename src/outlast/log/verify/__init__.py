@@ -4,7 +4,8 @@ Folds the log from zero through the Store contract and believes nothing else. Wr
 nothing, and mends nothing: it says what is wrong, and where.
 """
 
+from outlast.log.verify.budget import verify_budgets
 from outlast.log.verify.rule import Finding
 from outlast.log.verify.session import verify
 
-__all__ = ["Finding", "verify"]
+__all__ = ["Finding", "verify", "verify_budgets"]

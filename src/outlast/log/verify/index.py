@@ -9,12 +9,12 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from outlast.core import record as r
-from outlast.core.amount import BudgetKey
 from outlast.core.budget_fold import changes_of
 from outlast.core.fold import ARRIVALS
 from outlast.core.index import Index, Opening, index, opened
 from outlast.core.instant import date_of, date_or_none, rfc3339
 from outlast.core.usage import UsageChange, UsageRow, date_of_day, day_of, usage_of
+from outlast.log.verify.budget import budget_name
 from outlast.log.verify.rule import Wrong
 from outlast.store import BudgetUse, DeliveryInfo, FailureInfo, RequestInfo
 
@@ -30,6 +30,8 @@ class Indexes:
         """By lane."""
         self.over = ""
         self.budgets: dict[str, BudgetUse] = {}
+        self.children: dict[str, str] = {}
+        """By the request by which a lane waits for each."""
         self.usage: dict[str, UsageRow] = {}
         """By day, model, principal and remote agent."""
         self._session_id = session_id
@@ -42,6 +44,8 @@ class Indexes:
             self._arrive(entry)
         else:
             self._change(index((entry.record,)), entry)
+            if isinstance(entry.record, r.SubagentCalled):
+                self.children[entry.record.request_id] = entry.record.child
             for change in usage_of((entry.record,)):
                 self._use(change, day_of(entry.at))
             for charge in changes_of((entry.record,)):
@@ -182,10 +186,6 @@ def wrong_usage(log: Indexes, found: Sequence[UsageRow]) -> Iterator[Wrong]:
 def wrong_budgets(log: Indexes, found: Sequence[BudgetUse]) -> Iterator[Wrong]:
     stored = {budget_name(use.key): use for use in found}
     yield from compare("BUDGET_INDEX", "what is used of", log.budgets, stored)
-
-
-def budget_name(key: BudgetKey) -> str:
-    return f"{key.text}, {date_of_day(key.day)}" if key.day else key.text
 
 
 def usage_name(row: UsageRow) -> str:

@@ -24,7 +24,10 @@ Rule = Callable[[Lane, Any], Iterator[Wrong]]
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is wrong with a session. `offset` is 0 where an index is wrong by itself."""
+    """One thing that is wrong with a session, or without one with a budget that sessions share.
+
+    `offset` is 0 where an index is wrong by itself.
+    """
 
     session_id: str
     code: str

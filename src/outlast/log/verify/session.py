@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from outlast.core.amount import BudgetKey
 from outlast.core.record import Entry
 from outlast.errors import StoreCorrupt, StoreFromTheFuture, UnknownSession
+from outlast.log.verify.budget import budget_name, left_for_children, wrong_own_budget
 from outlast.log.verify.index import (
     Indexes,
     wrong_budgets,
@@ -134,11 +136,17 @@ class Verification:
         self._note(wrong_tokens(indexes, await store.listing.tokens(session_id)))
         self._note(wrong_usage(indexes, await store.usage.rows(session_id)))
         self._note(wrong_budgets(indexes, await store.budget.budget_uses(session_id)))
+        own = BudgetKey("session", session_id)
+        rows = await store.budget.find_budgets(self.info.tenant, [own])
+        self._note(wrong_own_budget(indexes.budgets.get(budget_name(own)), rows))
         self._note(wrong_cursors(log, await store.outbox.cursors(session_id, limit=ALL)))
         self._permits = await store.limit.permits(session_id)
         known = {lane.lane: lane for lane in self.info.lanes}
         for name in log.lanes.keys() | known.keys():
             self._compare_lane(name, known.get(name), log, indexes, loaded.get(name))
+            if (lane := log.lanes.get(name)) and name in known:
+                left = left_for_children(store, lane.state, known[name], indexes.children)
+                self._note(await left, name)
 
     def _compare_lane(
         self,

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from outlast.core.amount import Amounts, BudgetKey, BudgetState, BudgetTerms
 from outlast.core.usage import day_of
-from outlast.store import BudgetInfo, BudgetUse
+from outlast.store import BudgetInfo, BudgetMismatch, BudgetUse
 from outlast.stores.postgres.access import PostgresAccess
 from outlast.stores.postgres.pipeline import Row
 
@@ -72,6 +72,19 @@ class PostgresBudget:
             for scope, who, day, reserved, spent in found
         ]
 
+    async def budget_mismatches(self) -> Sequence[BudgetMismatch]:
+        return [mismatch_of(row) for row in await self._access.ask("budget_mismatches", {})]
+
+    async def balance_budgets(self) -> int:
+        found = await self.budget_mismatches()
+        for each in found:
+            key = each.key
+            place = {"tenant": each.tenant, "scope": key.scope, "who": key.who, "day": key.day}
+            statement = self._access.queries["balance_budget"].bind(place)
+            # Whether an earlier try has landed does not matter: the sum is the same.
+            await self._access.parts().ungrouped.ask(statement, lambda: None)
+        return len(found)
+
 
 def amounts(text: str) -> Amounts:
     """Return amounts as an array of the database writes them."""
@@ -84,10 +97,18 @@ def terms_of(text: str | None) -> BudgetTerms | None:
 
 def state_of(row: Row) -> BudgetState:
     scope, who, day, terms, reserved, spent, returns = row
-    found = terms_of(terms)
-    assert found is not None
     key = BudgetKey(scope, who, day)
-    return BudgetState(key, found, amounts(reserved), amounts(spent), returns)
+    # Without terms: a budget that was taken from its session.
+    return BudgetState(
+        key, terms_of(terms) or BudgetTerms(), amounts(reserved), amounts(spent), returns
+    )
+
+
+def mismatch_of(row: Row) -> BudgetMismatch:
+    tenant, scope, who, day, reserved, spent, used_reserved, used_spent = row
+    key = BudgetKey(scope, who, day)
+    used = BudgetUse(key, amounts(used_reserved), amounts(used_spent))
+    return BudgetMismatch(tenant, key, amounts(reserved), amounts(spent), used)
 
 
 def info_of(row: Row) -> BudgetInfo:

@@ -21,7 +21,7 @@ from outlast.core.amount import (
 )
 from outlast.core.budget import lacking
 from outlast.core.usage import day_of
-from outlast.store import BudgetInfo, BudgetUse
+from outlast.store import BudgetInfo, BudgetMismatch, BudgetUse
 from outlast.stores.sqlite.access import Access
 from outlast.stores.sqlite.database import Database, Row
 
@@ -70,6 +70,13 @@ class SqliteBudget:
             ]
         )
 
+    async def budget_mismatches(self) -> Sequence[BudgetMismatch]:
+        return await self._access.read(mismatches)
+
+    async def balance_budgets(self) -> int:
+        (mended,) = await self._access.write(balance)
+        return int(mended)
+
 
 def amounts(text: str) -> Amounts:
     return Amounts(*msgspec.json.decode(text, type=list[int]))
@@ -104,6 +111,16 @@ def states(db: Database, tenant: str, keys: Iterable[BudgetKey]) -> Iterator[Bud
     for key in keys:
         if state := find(db, tenant, key):
             yield state
+        elif was_taken_away(db, tenant, key):
+            row = db.one("budget_sums", place_of(tenant, key))
+            assert row is not None
+            yield BudgetState(key, BudgetTerms(), amounts(row[0]), amounts(row[1]))
+
+
+def was_taken_away(db: Database, tenant: str, key: BudgetKey) -> bool:
+    """Say whether a session has no budget any more, whatever its log and its agent say."""
+    row = db.one("budget_revision", place_of(tenant, key)) if key.scope == "session" else None
+    return bool(row and row[0])
 
 
 def today(db: Database, row: Row) -> BudgetInfo:
@@ -143,6 +160,39 @@ def set_budget(
     return today(db, found)
 
 
+def mismatches(db: Database) -> list[BudgetMismatch]:
+    return [
+        BudgetMismatch(
+            tenant,
+            key := BudgetKey(scope, who, day),
+            amounts(reserved),
+            amounts(spent),
+            BudgetUse(key, amounts(used_reserved), amounts(used_spent)),
+        )
+        for tenant, scope, who, day, reserved, spent, used_reserved, used_spent in db.all(
+            "budget_mismatches"
+        )
+    ]
+
+
+def balance(db: Database) -> int:
+    found = mismatches(db)
+    for each in found:
+        state = find(db, each.tenant, each.key)
+        db.run(
+            "change_budget",
+            place_of(each.tenant, each.key)
+            | {
+                "terms": msgspec.json.encode(state.terms).decode() if state else "",
+                "reserved": text_of(each.used.reserved),
+                "spent": text_of(each.used.spent),
+                "returns": 1,
+            },
+        )
+        wake(db, each.tenant, each.key)
+    return len(found)
+
+
 # The part of a commit
 
 
@@ -153,7 +203,7 @@ def has_no_room(db: Database, tenant: str, changes: Sequence[BudgetChange]) -> b
             continue
         state = find(db, tenant, change.key)
         # A session's own budget comes with its start, and has no row before its first commit.
-        if state is None and change.terms:
+        if state is None and change.terms and not was_taken_away(db, tenant, change.key):
             state = BudgetState(change.key, change.terms)
         # Time has passed whether it is free or not: refusing the record of it would stop the lane
         # for good.
@@ -176,7 +226,9 @@ def change_budgets(db: Database, tenant: str, sid: int, changes: Sequence[Budget
     for change in changes:
         place = place_of(tenant, change.key)
         state = find(db, tenant, change.key)
-        terms = state.terms if state else change.terms
+        terms = state.terms if state else None
+        if terms is None and change.terms and not was_taken_away(db, tenant, change.key):
+            terms = change.terms
         # Raised in the store as well as in the log: other sessions go by this row.
         if change.raised and terms:
             terms = replace(terms, limits=raised(terms.limits, change.raised))

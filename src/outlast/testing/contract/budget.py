@@ -204,6 +204,33 @@ class BudgetContract(StoreUnderTest):
         assert (await stands(store, own)).terms == terms(tokens=200)
         assert (await stands(store, own)).free.tokens == 140
 
+    async def test_a_budget_that_was_taken_from_a_session_is_not_brought_back_by_its_log(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claim = await start_and_claim(store, clock)
+        own = BudgetKey("session", claim.session_id)
+        for tokens in (60, 1000):
+            wanted = commit(claim, reserve(tokens, own), asks_budgets=True)
+            (change,) = wanted.budgets
+            await write(store, replace(wanted, budgets=(replace(change, terms=terms(tokens=100)),)))
+            claim = replace(claim, number=claim.number + 1)
+            await store.budget.set_budget(TENANT, own, None, expected=None)
+        assert (await stands(store, own)).terms.limits == NO_LIMITS
+        assert await store.budget.list_budgets() == []
+
+    async def test_a_budget_is_the_sum_of_what_its_sessions_use(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        daily = BudgetKey("tenant", day=day_of(clock.now()))
+        await store.budget.set_budget(TENANT, OF_TENANT, terms(tokens=1000), expected=None)
+        claim = await add(store, await start_and_claim(store, clock), reserve(30, OF_TENANT, daily))
+        other = await add(store, await start_and_claim(store, clock, held=[claim]), reserve(20))
+        await add(store, other, settle(20, 7))
+        assert await store.budget.budget_mismatches() == []
+        assert await store.budget.balance_budgets() == 0
+        assert await store.log.erase(claim.session_id)
+        assert await store.budget.budget_mismatches() == []
+
     async def test_a_lane_that_waits_for_a_budget_is_ready_when_something_comes_back(
         self, store: Store, clock: ManualClock
     ) -> None:

@@ -112,6 +112,11 @@ BEGIN
                'spent', c.spent, 'asks', c.asks, 'limits', c.limits))) THEN
             RAISE EXCEPTION 'another session was quicker' USING ERRCODE = 'serialization_failure';
         END IF;
+        -- A row that `balance_budget` has made anew: only the log knows the terms.
+        UPDATE outlast.budgets AS r
+           SET terms = c.terms, limits = outlast.amounts(c.limits)
+         WHERE r.tenant = c.tenant AND r.scope = c.scope AND r.who = c.who AND r.day = c.day
+           AND r.terms IS NULL AND r.revision = 0 AND c.limits <> 'null';
         UPDATE outlast.budgets AS r
            SET reserved = outlast.plus(r.reserved, outlast.amounts(c.reserved)),
                spent = outlast.plus(r.spent, outlast.amounts(c.spent)),
@@ -261,5 +266,37 @@ BEGIN
     DELETE FROM outlast.budget_uses AS o WHERE o.tenant = owner AND o.sid = session;
     DELETE FROM outlast.budget_waiters AS w WHERE w.tenant = owner AND w.sid = session;
     DELETE FROM outlast.budgets AS b WHERE b.tenant = owner AND b.scope = 'session' AND b.who = name;
+END
+$$;
+
+-- Make the row of a budget the sum of what sessions have used of it. A commit changes what its session
+-- has used behind this same lock, so the sum is that of the commits whose changes the row has.
+CREATE OR REPLACE FUNCTION outlast.balance_budget(
+    owner text, its_scope text, its_who text, its_day integer, now bigint
+) RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    INSERT INTO outlast.budgets AS b (tenant, scope, who, day, terms, limits)
+    SELECT owner, its_scope, its_who, its_day, f.terms, coalesce(f.limits, '{}')
+      FROM outlast.find_budget(owner, its_scope, its_who, its_day) AS f
+        ON CONFLICT DO NOTHING;
+    PERFORM 1
+       FROM outlast.budgets AS b
+      WHERE b.tenant = owner AND b.scope = its_scope AND b.who = its_who AND b.day = its_day
+        FOR NO KEY UPDATE;
+    UPDATE outlast.budgets AS b
+       SET reserved = s.reserved, spent = s.spent, returns = b.returns + 1
+      FROM (SELECT ARRAY[coalesce(sum(u.reserved[1]), 0), coalesce(sum(u.reserved[2]), 0),
+                         coalesce(sum(u.reserved[3]), 0), coalesce(sum(u.reserved[4]), 0),
+                         coalesce(sum(u.reserved[5]), 0), coalesce(sum(u.reserved[6]), 0)]::bigint[],
+                   ARRAY[coalesce(sum(u.spent[1]), 0), coalesce(sum(u.spent[2]), 0),
+                         coalesce(sum(u.spent[3]), 0), coalesce(sum(u.spent[4]), 0),
+                         coalesce(sum(u.spent[5]), 0), coalesce(sum(u.spent[6]), 0)]::bigint[]
+              FROM outlast.budget_uses AS u
+             WHERE u.tenant = owner AND u.scope = its_scope AND u.who = its_who AND u.day = its_day
+           ) AS s (reserved, spent)
+     WHERE b.tenant = owner AND b.scope = its_scope AND b.who = its_who AND b.day = its_day;
+    PERFORM outlast.wake_budget_waiters(owner, its_scope, its_who, its_day, now);
 END
 $$;

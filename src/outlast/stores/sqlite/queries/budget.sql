@@ -101,3 +101,33 @@ DELETE FROM outlast_budget_waiters
 
 -- name: erase_session_budget
 DELETE FROM outlast_budgets WHERE scope = 'session' AND who = :session_id;
+
+-- name: budget_mismatches
+  WITH used AS (
+        SELECT tenant, scope, who, day,
+               json_array(sum(reserved ->> 0), sum(reserved ->> 1), sum(reserved ->> 2),
+                          sum(reserved ->> 3), sum(reserved ->> 4), sum(reserved ->> 5)) AS reserved,
+               json_array(sum(spent ->> 0), sum(spent ->> 1), sum(spent ->> 2),
+                          sum(spent ->> 3), sum(spent ->> 4), sum(spent ->> 5)) AS spent
+          FROM outlast_budget_uses
+         GROUP BY tenant, scope, who, day
+       ),
+       every AS (
+        SELECT tenant, scope, who, day FROM used
+         UNION
+        SELECT tenant, scope, who, day FROM outlast_budgets
+       ),
+       compared AS (
+        SELECT e.tenant, e.scope, e.who, e.day,
+               coalesce(b.reserved, '[0,0,0,0,0,0]') AS reserved,
+               coalesce(b.spent, '[0,0,0,0,0,0]') AS spent,
+               coalesce(u.reserved, '[0,0,0,0,0,0]') AS used_reserved,
+               coalesce(u.spent, '[0,0,0,0,0,0]') AS used_spent
+          FROM every AS e
+          LEFT JOIN outlast_budgets AS b USING (tenant, scope, who, day)
+          LEFT JOIN used AS u USING (tenant, scope, who, day)
+       )
+SELECT tenant, scope, who, day, reserved, spent, used_reserved, used_spent
+  FROM compared
+ WHERE reserved <> used_reserved OR spent <> used_spent
+ ORDER BY tenant, scope, who, day;
