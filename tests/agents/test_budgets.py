@@ -645,3 +645,30 @@ async def test_a_session_without_a_budget_has_no_record_of_one() -> None:
         told = [event.type for event in await log_of(session, internals=True)]
         assert not [kind for kind in told if kind.startswith("budget")]
         assert "usage.recorded" in await types_of(session)
+
+
+async def test_the_turn_of_a_call_that_reserves_of_a_shared_budget_is_listed_as_running() -> None:
+    entered, going = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def request(self, request: ModelRequest) -> FinishedAnswer:
+            entered.set()
+            await going.wait()
+            return FinishedAnswer((Text("done"),), Usage(10, 5), "scripted", "stop")
+
+    async with running(Agent("a", Slow([]), model_options=ModelOptions(stream=False))) as app:
+        await app.budgets.set(Budget(tokens=1000))
+        await known(app)
+        session = await app.start("a", "go", lane="other")
+        await entered.wait()
+
+        [lane] = (await session.info()).lanes
+        assert (lane.lane, lane.status) == ("other", "running")
+        # By what is listed the store refuses to roll state back under an open turn.
+        refused = await (await session.mutate().rollback(await session.snapshot())).result()
+        assert refused.status == "refused"
+        assert refused.error
+        assert refused.error.code == "TURNS_OPEN"
+        going.set()
+        assert (await session.wait()).output == "done"
+        assert not await verify(app.store, session.id)

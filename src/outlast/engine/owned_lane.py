@@ -287,7 +287,7 @@ class OwnedLane:
                 return Refused("arrivals")
             while True:
                 draft = make(self.folds.slices)
-                commit = self._prepare(draft, of_newest=True)
+                commit = self._prepare(draft, unfolded=draft.records, of_newest=True)
                 result = await self._commit(commit, unfolded=draft.records)
                 if isinstance(result, Committed):
                     return None
@@ -327,7 +327,7 @@ class OwnedLane:
         head = self.folds.head
         apart = self._draft_of(records)
         written, self._draft = self._draft, CommitDraft()
-        commit = self._prepare(written.then(apart), of_newest=of_newest)
+        commit = self._prepare(written.then(apart), unfolded=apart.records, of_newest=of_newest)
         has_landed = False
         try:
             result = await transaction.commit(commit)
@@ -507,10 +507,16 @@ class OwnedLane:
         ready_at: int | None = 0,
         release: bool = False,
         awaits_permit: bool = False,
+        unfolded: Sequence[AnyRecord] = (),
         of_newest: bool = False,
     ) -> Commit:
-        """Return a commit; made `of_newest` slices it is refused if others changed them since."""
+        """Return a commit; made `of_newest` slices it is refused if others changed them since.
+
+        The lane's row tells of the lane as it is after the commit, with what is `unfolded` of it.
+        """
         state, records = self.folds.state, draft.records
+        for record in unfolded:
+            state = fold(state, record)
         snapshot, slices = self.folds.snapshots
         changes = index(records)
         is_of_newest = of_newest and changes.changes_slices
