@@ -1,6 +1,7 @@
 """Runs of workflows made by chance, by fleets with faults, under code that changes; and proof that
 the checker can fail."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ from outlast.agents.runtime import step
 from outlast.agents.runtime.durable_wait import Scope
 from outlast.core import record as r
 from outlast.core.record import AnyRecord, Failure
+from outlast.store import SessionInfo
 from outlast.testing.simulation import Simulation
-from outlast.testing.simulation.check_workflow import wrong_in_log
+from outlast.testing.simulation.check_workflow import events_in_order, wrong_in_log
+from outlast.testing.simulation.evidence import SessionEvidence
 from outlast.testing.simulation.fleet import run_twice
 
 CALL = "t1.s1.c1"
@@ -63,6 +66,51 @@ CAME = r.EventReceived(delivery_id="d", name="go")
 
 def taken(wait: str) -> AnyRecord:
     return r.EventTaken(call_id=CALL, name=wait, event="go")
+
+
+def sent(*payloads: int) -> list[AnyRecord]:
+    return [r.EventSent(delivery_id="d", name="go", payload=str(each)) for each in payloads]
+
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+INFO = SessionInfo(
+    session_id="run_1",
+    tenant="default",
+    agent="program",
+    mode="run",
+    status="completed",
+    created_at=NOW,
+    updated_at=NOW,
+    end=0,
+)
+
+
+def told(edition: int, event: int) -> AnyRecord:
+    return r.ToolEmitted(call_id=CALL, name="got", data=f"[{edition},{event}]")
+
+
+RETRIED = r.JournalInherited(steps={"event:go#1": '{"event":7}', "1/event:go#2": '{"event":8}'})
+
+
+@pytest.mark.parametrize(
+    ("log", "is_right"),
+    [
+        ([*sent(1, 2), taken("w"), told(0, 1)], True),
+        ([*sent(1, 2), taken("w"), told(0, 2)], False),
+        ([*sent(1, 2), taken("w"), told(0, 1), told(0, 1)], False),
+        # An edition in which events have changed places may tell again of one.
+        ([*sent(1, 2), taken("w"), told(0, 1), told(3, 1)], True),
+        ([*sent(1), RETRIED, told(0, 7), told(0, 8)], True),
+        ([*sent(1), RETRIED, told(0, 1)], False),
+    ],
+)
+def test_the_checker_of_events_finds_one_that_the_same_code_was_given_twice_or_too_early(
+    log: list[Any], is_right: bool
+) -> None:
+    entries = tuple(r.Entry(n, 0, "main", each) for n, each in enumerate(log, 1))
+    session = SessionEvidence(info=INFO, entries=entries, events=(), alike=(), findings=())
+
+    assert (not [*events_in_order(session)]) == is_right
 
 
 @pytest.mark.parametrize(
