@@ -876,9 +876,9 @@ class SyncRun(Bridge[Run[Out]]):
         """Return the record of the run."""
         return self._thread.run(self._target.meta())
 
-    def steps(self) -> Sequence[RunStep]:
+    def steps(self, *, after: str = "", limit: int | None = None) -> Sequence[RunStep]:
         """Return the steps of the run, in the order in which they began."""
-        return self._thread.run(self._target.steps())
+        return self._thread.run(self._target.steps(after=after, limit=limit))
 
     def explain(self) -> Explanation:
         """Say what the run does or waits for, and why."""
@@ -1396,9 +1396,9 @@ class SyncRemoteRun(Bridge[RemoteRun[Out]]):
         """Return the record of the run; the server does not say whose it is."""
         return self._thread.run(self._target.meta())
 
-    def steps(self) -> Sequence[RunStep]:
+    def steps(self, *, after: str = "", limit: int | None = None) -> Sequence[RunStep]:
         """Return the steps of the run, in the order in which they began."""
-        return self._thread.run(self._target.steps())
+        return self._thread.run(self._target.steps(after=after, limit=limit))
 
     def usage(self) -> TreeUsage:
         """Return what the agents of the run have used so far."""

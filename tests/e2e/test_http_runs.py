@@ -245,9 +245,12 @@ async def test_steps_are_listed_page_by_page() -> None:
         caller = scene.caller()
         started = await caller.ask("POST", "/workflows/report?wait=result", 200, json=JUNE)
         page = await caller.ask("GET", f"/runs/{started['run_id']}/steps")
-        behind = await caller.ask("GET", f"/runs/{started['run_id']}/steps?cursor=1")
-
         [step] = page["steps"]
+        behind = await caller.ask("GET", f"/runs/{started['run_id']}/steps?cursor={step['cursor']}")
+        for made_up in ("x", "1-x", "-1"):
+            refused = f"/runs/{started['run_id']}/steps?cursor={made_up}"
+            assert await caller.refused("GET", refused, 400)
+
         assert "title" in step["name"]
         assert (step["status"], step["value"], step["error"]) == ("completed", "JUNE", None)
         assert (page["next_cursor"], behind) == (None, {"steps": [], "next_cursor": None})

@@ -44,7 +44,7 @@ from outlast.session.run import (
     payload_of,
     wait_for_run,
 )
-from outlast.session.run_history import RunStep, StepStatus
+from outlast.session.run_history import RunStep, StepStatus, most_steps
 from outlast.session.run_list import RunSummary
 from outlast.session.start import NewSession
 from outlast.workflows.workflow import Workflow
@@ -120,16 +120,21 @@ class RemoteRun(Generic[Out]):
         raw = await self._connection.call("GET", self._path, query={"meta": "true"})
         return decode(raw, WireRun).value()
 
-    async def steps(self) -> Sequence[RunStep]:
-        """Return the steps of the run, in the order in which they began."""
+    async def steps(self, *, after: str = "", limit: int | None = None) -> Sequence[RunStep]:
+        """Return the steps of the run, in the order in which they began.
+
+        With a `limit` so many at most; `after` is the `cursor` of the last step of the page before.
+        """
+        left = most_steps(limit)
         found: list[RunStep] = []
-        query: dict[str, Any] | None = {"limit": MOST_STEPS}
-        while query is not None:
+        more: str | None = after
+        while more is not None and left != 0:
+            query = some(cursor=more or None, limit=min(left or MOST_STEPS, MOST_STEPS))
             raw = await self._connection.call("GET", f"{self._path}/steps", query=query)
             page = decode(raw, WireSteps)
             found += (step.known() for step in page.steps)
+            left = None if left is None else left - len(page.steps)
             more = page.next_cursor
-            query = {"limit": MOST_STEPS, "cursor": more} if more is not None else None
         return found
 
     async def usage(self) -> TreeUsage:
@@ -268,6 +273,7 @@ class WireStep(Struct):
     error: Failure | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    cursor: str = ""
 
     def known(self) -> RunStep:
         return RunStep(**{name: getattr(self, name) for name in WireStep.__struct_fields__})

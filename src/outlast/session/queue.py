@@ -70,7 +70,17 @@ class StartInQueue(Protocol):
     @property
     def queue(self) -> str | QueueEntry | None: ...
     @property
+    def place(self) -> QueuePlace | None: ...
+    @property
     def continuation_token(self) -> str | None: ...
+
+
+def entry_at(place: QueuePlace | None) -> QueueEntry | None:
+    """Return what a start has said to stand at a place; its delay is over."""
+    if place is None:
+        return None
+    priority = None if place.ahead is None else place.ahead // SECOND
+    return QueueEntry(place.queue, place.key, priority, 0)
 
 
 class SessionPlaces:
@@ -85,7 +95,8 @@ class SessionPlaces:
 
         A queue that a start names has to be known. One that an agent names may be set up later.
         """
-        said = new.queue or self._queue_of(new.agent)
+        # A queue that was removed since does not keep a run from being tried again.
+        said = new.queue or entry_at(new.place) or self._queue_of(new.agent)
         if not said:
             return None, "", 0
         entry = checked_entry(said)

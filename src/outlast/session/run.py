@@ -28,7 +28,7 @@ from outlast.log.reader import read_outcome
 from outlast.session.handle import Receipt, Session, info_error
 from outlast.session.request import Request
 from outlast.session.result import Result, ResultStatus
-from outlast.session.run_history import RunStep, read_steps, retry_of
+from outlast.session.run_history import RunStep, most_steps, read_steps, retry_of
 from outlast.session.start import NewSession
 from outlast.session.waiting import WaitingFor, in_words
 from outlast.store import SessionInfo
@@ -255,9 +255,12 @@ class Run(Generic[Out]):
             cursor = page.entries[-1].offset
         return None
 
-    async def steps(self) -> Sequence[RunStep]:
-        """Return the steps of the run, in the order in which they began."""
-        return await read_steps(self._session._store, self.id)
+    async def steps(self, *, after: str = "", limit: int | None = None) -> Sequence[RunStep]:
+        """Return the steps of the run, in the order in which they began.
+
+        With a `limit` so many at most; `after` is the `cursor` of the last step of the page before.
+        """
+        return await read_steps(self._session._store, self.id, after, most_steps(limit))
 
     async def explain(self) -> Explanation:
         """Say what the run does or waits for, and why."""
@@ -298,8 +301,9 @@ class Run(Generic[Out]):
 
         Steps, answers, events and children that succeeded are taken over; steps that failed are
         done again. If this run was undone, the new one begins from the start; if its undo failed,
-        the new one goes on with the undo. NothingToRetry is raised unless this run has errored or
-        was cancelled.
+        the new one goes on with the undo. It has the queue, tags and webhook of this run, and as
+        long until its deadline. NothingToRetry is raised unless this run has errored or was
+        cancelled.
         """
         again = await retry_of(self._session._store, await self.info(), dispatch_id, principal)
         receipt = await self._start(again)

@@ -3,8 +3,9 @@
 Reads committed entries only. What a step is known by is told in `agents/runtime/step.py`.
 """
 
+import re
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -17,10 +18,16 @@ from outlast.core.fold_wait import WITHDRAWN
 from outlast.core.instant import date_of
 from outlast.core.lane import Lane, OpenCall
 from outlast.core.name import is_wait
+from outlast.core.setting import count_of
 from outlast.core.undo import UNDO_FAILED, UNDO_SCOPE
-from outlast.errors import NothingToRetry
+from outlast.errors import InvalidCursor, NothingToRetry
+from outlast.session.inbox import with_secret
 from outlast.session.start import NewSession
 from outlast.store import SessionInfo, Store
+
+CURSOR = re.compile("([0-9]{1,15}(-[0-9]{1,15})?)?")
+FEWEST, MOST = 50, 500
+"""How many entries are read at once."""
 
 StepStatus = Literal["running", "retrying", "completed", "failed", "interrupted"]
 
@@ -29,7 +36,8 @@ class RunStep(Struct, frozen=True, kw_only=True):
     """A step of a run.
 
     `name` is what it is known by: its scope, its name or function, and how many of that there were.
-    One that was simply done again when it was cut off has no `started_at`.
+    One that was simply done again when it was cut off has no `started_at`. Further steps are read
+    behind the `cursor` of the last.
     """
 
     name: str
@@ -39,12 +47,18 @@ class RunStep(Struct, frozen=True, kw_only=True):
     error: r.Failure | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    cursor: str = ""
 
 
-async def entries_of(store: Store, session_id: str) -> AsyncIterator[r.Entry]:
-    cursor = 0
+async def entries_of(
+    store: Store, session_id: str, after: int = 0, steps: int | None = None
+) -> AsyncIterator[r.Entry]:
+    """Yield what is in a log after an offset, in pages for about so many steps."""
+    # A step has two records, or three with what wakes the body for it.
+    limit = MOST if steps is None else min(max(3 * steps, FEWEST), MOST)
+    cursor = after
     while True:
-        page = await store.log.read(session_id, cursor)
+        page = await store.log.read(session_id, cursor, limit)
         for entry in page.entries:
             yield entry
         if not page.entries:
@@ -52,35 +66,109 @@ async def entries_of(store: Store, session_id: str) -> AsyncIterator[r.Entry]:
         cursor = page.entries[-1].offset
 
 
-async def read_steps(store: Store, session_id: str) -> Sequence[RunStep]:
-    """Return the steps of a run, in the order in which they began."""
-    steps: dict[str, RunStep] = {}
-    async for entry in entries_of(store, session_id):
+async def read_steps(
+    store: Store, session_id: str, after: str = "", limit: int | None = None
+) -> Sequence[RunStep]:
+    """Return the steps of a run, in the order in which they began, `limit` at most.
+
+    Begins behind the step whose `cursor` is `after`, and reads no more of the log than those steps
+    and what went on beside them.
+    """
+    begins, reads = place_of(after)
+    reading = StepReading(begins)
+    async for entry in entries_of(store, session_id, reads, limit):
+        reading.read(entry)
+        if limit is not None and reading.has_settled(limit):
+            break
+    return reading.found(limit)
+
+
+def most_steps(limit: int | None) -> int | None:
+    return None if limit is None else count_of("limit of steps", limit, least=1)
+
+
+def place_of(cursor: str) -> tuple[int, int]:
+    """Return behind which offset the steps of a page begin, and behind which it is read."""
+    if not CURSOR.fullmatch(cursor):
+        raise InvalidCursor(f"{cursor:.64} is no cursor of a step")
+    begins, _, reads = cursor.partition("-")
+    return int(begins or 0), int(reads or begins or 0)
+
+
+class StepReading:
+    """Makes steps of the entries of a run's log, those that began behind an offset.
+
+    The log is read from where the first step began that was still open there: a step's end does not
+    say whether it had begun before.
+    """
+
+    def __init__(self, begins: int) -> None:
+        self._begins = begins
+        self._steps: list[RunStep] = []
+        self._places: dict[str, int] = {}
+        self._open: dict[str, int] = {}
+        self._unsettled: set[int] = set()
+
+    def found(self, limit: int | None) -> list[RunStep]:
+        return self._steps[:limit]
+
+    def has_settled(self, limit: int) -> bool:
+        """Say whether so many steps were found, and have all come to an end."""
+        is_enough = len(self._steps) >= limit
+        return is_enough and (not self._unsettled or min(self._unsettled) >= limit)
+
+    def read(self, entry: r.Entry) -> None:
         e, at = entry.record, date_of(entry.at)
         match e:
             case r.ToolStepStarted():
-                before = steps.get(e.name)
+                before = self._step(e.name, entry.offset)
                 # A further attempt is at the same step, which began with the first.
-                began = before.started_at if before and before.started_at else at
-                steps[e.name] = RunStep(
-                    name=e.name, status="running", attempt=e.attempt, started_at=began
-                )
+                began = before.started_at or at
+                self._put(replace(before, status="running", attempt=e.attempt, started_at=began))
             # The same record keeps what else is done once, such as which branch came first.
             case r.ToolStepRecorded() if not is_wait(e.name) and "step:" in e.name:
-                before = steps.get(e.name) or RunStep(name=e.name, status="running")
-                value = from_json(e.value)
-                steps[e.name] = replace(before, status="completed", value=value, ended_at=at)
+                value, before = from_json(e.value), self._step(e.name, entry.offset)
+                self._put(replace(before, status="completed", value=value, ended_at=at))
             case r.ToolStepFailed():
-                before = steps.get(e.name) or RunStep(name=e.name, status="running")
                 status: StepStatus = "interrupted" if e.interrupted else "failed"
-                steps[e.name] = replace(
-                    before,
-                    status="retrying" if e.again else status,
-                    attempt=e.attempt,
-                    error=e.error,
-                    ended_at=None if e.again else at,
+                self._put(
+                    replace(
+                        self._step(e.name, entry.offset),
+                        status="retrying" if e.again else status,
+                        attempt=e.attempt,
+                        error=e.error,
+                        ended_at=None if e.again else at,
+                    )
                 )
-    return list(steps.values())
+            # The body begins with an empty history: steps of the same names are other ones.
+            case r.RunRestarted():
+                self._places, self._open = {}, {}
+                self._unsettled = set()
+
+    def _step(self, name: str, offset: int) -> RunStep:
+        """Return a step as it was; it begins here, if nothing was read of it."""
+        if name in self._places:
+            place = self._places[name]
+            return self._steps[place] if place >= 0 else RunStep(name=name, status="running")
+        self._open[name] = offset
+        self._places[name] = -1
+        step = RunStep(name=name, status="running")
+        if offset <= self._begins:
+            return step  # of an earlier page
+        first = next(iter(self._open.values()))
+        self._places[name] = len(self._steps)
+        self._unsettled.add(len(self._steps))
+        step = replace(step, cursor=f"{offset}-{first - 1}")
+        self._steps.append(step)
+        return step
+
+    def _put(self, step: RunStep) -> None:
+        place = self._places[step.name]
+        if step.ended_at:
+            self._open.pop(step.name, None)
+            self._unsettled.discard(place)
+        if place >= 0:
+            self._steps[place] = step
 
 
 async def retry_of(
@@ -95,12 +183,13 @@ async def retry_of(
     lane = Lane(session=info.session_id)
     last: Lane | None = None
     started: r.SessionStarted | None = None
+    began = 0
     given, is_undone, error = "null", False, None
     undoing: r.Failure | None = None
     async for entry in entries_of(store, info.session_id):
         match entry.record:
             case r.SessionStarted():
-                started = entry.record
+                started, began = entry.record, entry.at
             case r.DeliveryQueued(kind="message") as queued:
                 given = queued.args
             case r.JournalInherited():
@@ -116,6 +205,7 @@ async def retry_of(
         if lane.turn and lane.turn.calls:
             last = lane
     assert started is not None
+    span = started.deadline_at - began if started.deadline_at else 0
     inherited = None
     # What was undone is not there any more: such a run begins from the start.
     if last is not None and not is_undone:
@@ -131,12 +221,24 @@ async def retry_of(
         dispatch_id=dispatch_id,
         tenant=info.tenant,
         principal=principal or started.principal,
+        # The instant itself may have passed: the new run has as long as this one had.
+        deadline=timedelta(milliseconds=span) if span > 0 else None,
+        outbox=await outbox_of(store, info.session_id, started),
         tags=started.tags,
+        place=started.place,
         capabilities={"request_input": started.can_ask},
         retry_of=info.session_id,
         seed=started.seed or info.session_id,
         inherited=inherited,
     )
+
+
+async def outbox_of(
+    store: Store, session_id: str, started: r.SessionStarted
+) -> tuple[r.NewOutboxCursor, ...]:
+    """Return where the events of a run are told, with the secret that its start brought."""
+    secrets = {each.name: each.secret for each in await store.outbox.cursors(session_id)}
+    return tuple(with_secret(each, secrets.get(each.name, "")) for each in started.outbox)
 
 
 def journal_of(

@@ -57,7 +57,8 @@ class NewSession(Struct, frozen=True, kw_only=True):
     its `scope` by the `fingerprint`, which is made of the start itself unless it is given.
     `retry_failed` is no part of that. A session that goes on in another store than it began in
     keeps its `session_id`. A run has an `input` as JSON text and no message. What is started begins
-    after the `delay`. Its turns stand in the `queue`, or in that of its agent.
+    after the `delay`. Its turns stand in the `queue`, or in that of its agent. A run that tries
+    another again has the `place` of that one, and its events are told to its `outbox`, too.
     """
 
     agent: str
@@ -84,6 +85,8 @@ class NewSession(Struct, frozen=True, kw_only=True):
     retry_of: str = ""
     seed: str = ""
     queue: str | QueueEntry | None = None
+    place: r.QueuePlace | None = None
+    outbox: tuple[r.NewOutboxCursor, ...] = ()
     inherited: r.JournalInherited | None = None
 
 
@@ -129,6 +132,7 @@ class SessionStarter:
         content = () if new.mode == RUN else content_of(new.message)
         # Apart from the record: logs are read by more people than may know it.
         secret = "".join(secrets_of(new.webhook.secret)) if new.webhook else ""
+        secrets = {each.name: each.secret for each in new.outbox}
         delivery_id = self._clock.new_id("dlv")
         queued = r.DeliveryQueued(
             delivery_id=delivery_id, content=content, principal=new.sender, args=new.input
@@ -151,7 +155,9 @@ class SessionStarter:
                 agent=started.agent,
                 mode=started.mode,
                 token=started.token,
-                outbox=tuple(with_secret(each, secret) for each in started.outbox),
+                outbox=tuple(
+                    with_secret(each, secrets.get(each.name, secret)) for each in started.outbox
+                ),
                 tags=started.tags,
             )
         )
@@ -173,7 +179,7 @@ class SessionStarter:
             principal=check_who("principal", new.principal),
             token=new.continuation_token or self._clock.token(),
             deadline_at=instant_of(new.deadline, self._inbox.store_clock, new.dispatch_id),
-            outbox=self._cursors_of(start),
+            outbox=self._outbox(start, new.outbox),
             depth=new.depth,
             tags=check_tags(new.tags),
             starts_at=self._begin(new.delay),
@@ -182,6 +188,15 @@ class SessionStarter:
             place=place,
             budget=new.budget.terms if new.budget else None,
         )
+
+    def _outbox(
+        self, start: StartingSession, of_old: tuple[r.NewOutboxCursor, ...]
+    ) -> tuple[r.NewOutboxCursor, ...]:
+        """Return the cursors of a start. Whoever tries a run again may not have its code."""
+        found = self._cursors_of(start)
+        names = {each.name for each in found}
+        old = (replace(each, secret="") for each in of_old if each.name not in names)
+        return (*found, *old)
 
     def _begin(self, delay: Span) -> int:
         """Return when a run begins; 0 is at once."""

@@ -47,6 +47,9 @@ RunCursor = Annotated[
     str | None,
     typer.Option("--cursor", metavar="RUN", help="Go on behind this run, the last of a page."),
 ]
+StepCursor = Annotated[
+    str, typer.Option("--cursor", help="Go on behind this step, the last of a page.")
+]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="How many at most.")]
 DispatchId = Annotated[
     str | None, typer.Option(metavar="ID", help="The same id again does nothing: safe to repeat.")
@@ -135,6 +138,8 @@ async def show_run(
     token: Token = None,
     as_json: AsJson = False,
     raw: AsRaw = False,
+    cursor: StepCursor = "",
+    limit: Limit = 500,
 ) -> None:
     """Show a run: what it was given, how it stands, what it came to, and its steps.
 
@@ -142,13 +147,15 @@ async def show_run(
     """
     async with open_runs(store, url, token) as place:
         handle = await place.get_run(run)
-        info, steps = await handle.meta(), await handle.steps()
+        info, steps = await handle.meta(), await handle.steps(after=cursor, limit=limit)
         now = await handle.wait(timeout=0)
     if as_json:
         more = {"requests": now.requests, "waiting_for": now.waiting_for}
         json_out({**asdict(info), **more, "steps": [asdict(step) for step in steps]})
-    else:
-        show_all(info, steps, now)
+        return
+    show_all(info, steps, now)
+    if len(steps) == limit:
+        out(f"for more steps: --cursor {steps[-1].cursor}")
 
 
 @command

@@ -189,6 +189,7 @@ class RunStepOut(Out):
         description="null if the start is not recorded, because the step may be done again."
     )
     ended_at: Instant | None
+    cursor: str = Field(description="From where a page goes on that ended with this step.")
 
 
 class RunStepsOut(Out):
@@ -205,6 +206,7 @@ class RunStepsOut(Out):
                     "error": None,
                     "started_at": INSTANT,
                     "ended_at": INSTANT,
+                    "cursor": "9-8",
                 }
             ],
             "next_cursor": None,
@@ -224,6 +226,7 @@ def run_step_out(step: RunStep) -> RunStepOut:
         error=failure_out(step.error) if step.error else None,
         started_at=rfc3339_or_none(step.started_at),
         ended_at=rfc3339_or_none(step.ended_at),
+        cursor=step.cursor,
     )
 
 

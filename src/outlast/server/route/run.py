@@ -31,7 +31,7 @@ from outlast.server.model.run import (
 )
 from outlast.server.model.shape import Id
 from outlast.server.principal import INTERNALS, READ, Principal
-from outlast.server.route.reading import LONGEST, OFFSET
+from outlast.server.route.reading import LONGEST
 from outlast.server.route.session import Limit, TagsSought
 from outlast.server.stream.durable import durable_response
 from outlast.server.stream.encoding import SSE
@@ -41,6 +41,8 @@ from outlast.session.inbox import deadline_of
 from outlast.session.run import Run, RunStatus
 from outlast.session.start import Webhook
 from outlast.store import SessionInfo
+
+STEP_CURSOR = "^[0-9]{1,15}(-[0-9]{1,15})?$"
 
 starting = APIRouter(prefix="/workflows", tags=["runs"], route_class=WaitingRoute)
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=JsonRoute)
@@ -216,19 +218,16 @@ async def read_run_steps(
     caller: Reader,
     backend: Served,
     cursor: Annotated[
-        str | None, Query(pattern=OFFSET, description="From where the last page ended.")
+        str | None, Query(pattern=STEP_CURSOR, description="From where the last page ended.")
     ] = None,
     limit: Limit = 100,
 ) -> RunStepsOut:
     """List the steps of a run in the order in which they began."""
     run = await found_run(backend, caller, run_id)
-    first = int(cursor or 0)
-    steps = await run.steps()
-    page = steps[first : first + limit]
-    goes_on = len(steps) > first + limit
+    steps = await run.steps(after=cursor or "", limit=limit)
     return RunStepsOut(
-        steps=[run_step_out(step) for step in page],
-        next_cursor=str(first + limit) if goes_on else None,
+        steps=[run_step_out(step) for step in steps],
+        next_cursor=steps[-1].cursor if len(steps) == limit else None,
     )
 
 
