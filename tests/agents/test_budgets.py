@@ -597,7 +597,13 @@ async def test_a_child_that_is_given_up_returns_its_share_when_it_has_ended() ->
         Budget(usd="much"),
         Budget(usd=-1),
         Budget(steps=1.5),  # type: ignore[arg-type]
+        Budget(usd="1e-30"),
+        Budget(usd=float("nan")),
+        Budget(usd="1e999"),
         Budget(wall_time=0),
+        Budget(wall_time=1e-9),
+        Budget(wall_time=float("inf")),
+        Budget(tokens=10**20),
         Budget(steps=1, on_end="explode"),  # type: ignore[arg-type]
         Budget(steps=1, unpriced="guess"),  # type: ignore[arg-type]
         "a lot",

@@ -47,6 +47,17 @@ async def test_a_server_sets_and_lists_the_budgets_of_its_callers_tenant() -> No
         {},
         {"budget": {}},
         {"budget": {"usd": "much"}},
+        {"budget": {"usd": "NaN"}},
+        {"budget": {"usd": "-1"}},
+        {"budget": {"usd": "1e999"}},
+        {"budget": {"usd": "1e-30"}},
+        {"budget": {"wall_time": -1}},
+        {"budget": {"wall_time": 1e300}},
+        {"budget": {"wall_time": 1e-9}},
+        {"budget": {"tokens": -1}},
+        {"budget": {"tokens": 2**62}},
+        {"budget": {"euros": 1}},
+        {"budget": {"steps": 1}, "tenant": "zoo"},
         {"budget": {"steps": 0}},
         {"budget": {"steps": 1, "on_end": "explode"}},
         {"budget": {"steps": 1}, "per": "week"},
@@ -60,6 +71,18 @@ async def test_a_server_refuses_a_budget_that_cannot_be_kept(body: Any) -> None:
         assert response.status_code in (404, 422), response.text
         assert (await caller.ask("GET", "/budgets"))["budgets"] == []
         assert await caller.refused("GET", "/budgets?cursor=!", 400) == "INVALID_CURSOR"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "99999999999999999999"])
+@pytest.mark.parametrize("name", ["tokens", "wall_time"])
+async def test_a_number_that_json_does_not_have_sets_no_budget(name: str, number: str) -> None:
+    async with scene() as bank, bank.caller() as caller:
+        given = {
+            "content": f'{{"budget": {{"{name}": {number}}}}}',
+            "headers": {"Content-Type": "application/json"},
+        }
+        assert await caller.refused("PUT", "/budgets", 400, **given) == "INVALID_JSON"
+        assert (await caller.ask("GET", "/budgets"))["budgets"] == []
 
 
 async def test_only_an_admin_sets_budgets_and_never_those_of_another_tenants_session() -> None:
@@ -122,7 +145,18 @@ def test_the_command_line_shows_sets_and_removes_budgets(tmp_path: Path) -> None
     assert [session in line for line in lines] == [False, False, True]
     [one] = place.json("budgets", "show", "--tenant", "acme")
     assert (one["limits"], one["per"]) == ({"nano_usd": 20 * 10**9}, "day")
-    for wrong in (["--usd", "much"], [], ["--steps", "1", "--per", "week"]):
+    for wrong in (
+        ["--usd", "much"],
+        ["--usd", "nan"],
+        ["--usd", "1e-30"],
+        ["--tokens", "-1"],
+        ["--wall-time", "1e999"],
+        ["--wall-time", "nan"],
+        ["--steps", "99999999999999999999"],
+        ["--euros", "1"],
+        [],
+        ["--steps", "1", "--per", "week"],
+    ):
         assert place.run("budgets", "set", *wrong).returncode != 0
     assert place.run("budgets", "set", "--session", "ses_none", "--steps", "1").returncode != 0
     assert "taken away" in place.run("budgets", "remove", "--tenant", "acme", "--per", "day").stdout

@@ -20,7 +20,9 @@ from outlast.core.setting import count_of, one_of, seconds_of
 from outlast.errors import InvalidDefinition
 
 MOST_USD = 10**8
+LEAST_USD = Decimal("0.000000001")
 MOST_TOKENS = 10**15
+LEAST_SECONDS = 0.001
 COUNTS = ("tokens", "model_calls", "tool_calls", "steps")
 
 
@@ -100,7 +102,12 @@ def checked_budget(what: str, given: Any) -> Budget | None:
             f"tokens of {what} is a whole number from 1 to {MOST_TOKENS:,}, not {tokens!r}"
         )
     if given.wall_time is not None:
-        seconds_of(f"wall_time of {what}", given.wall_time)
+        seconds = seconds_of(f"wall_time of {what}", given.wall_time)
+        # Kept in whole milliseconds: less would be a budget that never allows anything.
+        if seconds < LEAST_SECONDS:
+            raise InvalidDefinition(
+                f"wall_time of {what} is at least {LEAST_SECONDS} seconds, not {given.wall_time!r}"
+            )
     if given.usd is not None:
         check_usd(what, given.usd)
     one_of(OnBudgetEnd, f"on_end of {what}", given.on_end)
@@ -113,5 +120,7 @@ def check_usd(what: str, usd: Any) -> None:
         value = Decimal(str(usd))
     except InvalidOperation:
         value = Decimal("NaN")
-    if isinstance(usd, bool) or not value.is_finite() or not 0 < value <= MOST_USD:
-        raise InvalidDefinition(f"usd of {what} is US dollars, up to {MOST_USD:,}, not {usd!r}")
+    if isinstance(usd, bool) or not value.is_finite() or not LEAST_USD <= value <= MOST_USD:
+        raise InvalidDefinition(
+            f"usd of {what} is US dollars, from {LEAST_USD:f} to {MOST_USD:,}, not {usd!r}"
+        )
