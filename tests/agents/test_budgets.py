@@ -678,3 +678,27 @@ async def test_the_turn_of_a_call_that_reserves_of_a_shared_budget_is_listed_as_
         going.set()
         assert (await session.wait()).output == "done"
         assert not await verify(app.store, session.id)
+
+
+async def test_the_end_of_a_session_settles_the_shares_that_each_of_its_lanes_gave_away() -> None:
+    started, going = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold(ctx: Context) -> str:
+        started.set()
+        await going.wait()
+        return "held"
+
+    leaf = Agent("leaf", ScriptedModel([call("hold"), say("x")]), tools=[hold])
+    top = asking("top", leaf)
+    async with running(top, leaf) as app:
+        session = await app.start("top", "go", lane="other", budget=Budget(tokens=100_000))
+        await started.wait()
+        assert (await reserved(app, session))[0].tokens > 40_000
+        await session.end("enough")
+        going.set()
+        async with asyncio.timeout(20):
+            while any(await reserved(app, session)):  # noqa: ASYNC110 - its lanes may have ended
+                await asyncio.sleep(0.01)
+        for info in await app.sessions():
+            assert not await verify(app.store, info.session_id)

@@ -7,16 +7,14 @@ a call was cut off, or what a child says. Refuses to decide whether a call may b
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from outlast.core import record as r
-from outlast.core.amount import (
-    NOTHING,
-    Amounts,
-    BudgetHold,
-)
+from outlast.core.amount import NOTHING, Amounts, BudgetHold
 from outlast.core.budget import TURN, uncounted_time
-from outlast.core.lane import RUNNING, Lane, ModelCall
+from outlast.core.lane import RUNNING, Lane, ModelCall, RelayedRequest
 from outlast.core.record import NO_USAGE, AnyRecord, UsageSum
-from outlast.core.result import CallPrice
+from outlast.core.result import CallPrice, ShareReturned
 from outlast.core.usage import payer, used_by
 
 
@@ -55,33 +53,39 @@ def settled(
     )
 
 
-def share_settled(
-    lane: Lane, request_id: str, spent: Amounts, extended: Amounts
-) -> Iterator[AnyRecord]:
-    """Take back what is left of a child's share."""
-    if (hold := lane.holds.get(request_id)) is None:
+def share_settled(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:
+    """Take back what a child has left of its share, as it told at its end."""
+    if (hold := lane.holds.get(relay.request_id)) is None:
         return
+    told = msgspec.json.decode(relay.asked, type=ShareReturned)
     is_open = lane.turn is not None and lane.turn.id == hold.turn
-    for key in hold.budgets if extended else ():
+    for key in hold.budgets if told.extended else ():
         if is_open or key != TURN:
-            yield r.BudgetExtended(budget=key, by=extended)
-    yield r.BudgetCharged(
-        call_id=request_id,
+            yield r.BudgetExtended(budget=key, by=told.extended)
+    yield hold_settled(relay.request_id, hold, told.spent)
+
+
+def all_settled(lane: Lane) -> Iterator[AnyRecord]:
+    """Settle all that is still reserved in a lane when its session ends.
+
+    A child may have told by now what it has used. What others use is told to no one any more, so
+    all that they may use counts as spent.
+    """
+    told = {relay.request_id: relay for relay in lane.relays if relay.how == "settled"}
+    for call_id, hold in lane.holds.items():
+        if call_id in told:
+            yield from share_settled(lane, told[call_id])
+        else:
+            yield hold_settled(call_id, hold, hold.amounts)
+
+
+def hold_settled(call_id: str, hold: BudgetHold, spent: Amounts) -> r.BudgetCharged:
+    return r.BudgetCharged(
+        call_id=call_id,
         budgets=hold.budgets,
         reserved=NOTHING - hold.amounts,
         spent=spent,
     )
-
-
-def all_settled(lane: Lane) -> Iterator[AnyRecord]:
-    """Count as spent what is still reserved when a session ends: nobody will tell what it was."""
-    for call_id, hold in lane.holds.items():
-        yield r.BudgetCharged(
-            call_id=call_id,
-            budgets=hold.budgets,
-            reserved=NOTHING - hold.amounts,
-            spent=hold.amounts,
-        )
 
 
 def cut_off(

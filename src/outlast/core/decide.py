@@ -139,7 +139,8 @@ def close(lane: Lane, now: int) -> AnyAction:
         *(DeliveryOutcome(queued.delivery_id, "refused") for queued in lane.queue),
         *(DeliveryOutcome(event.delivery_id, "refused") for event in lane.sent),
     ]
-    return SettleDeliveries(outcomes=tuple(left)) if left else Park(wait=())
+    # Shares of children that it gave up may still be reserved: that is settled along with these.
+    return SettleDeliveries(outcomes=tuple(left)) if left or lane.holds else Park(wait=())
 
 
 def stop(lane: Lane, cancel: ArrivedCancel) -> AnyAction:

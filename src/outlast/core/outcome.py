@@ -137,7 +137,7 @@ def _opening(lane: Lane, action: AnyAction, now: int) -> Iterable[AnyRecord]:
         case ExpireRequest():
             return expire(lane, action.request_id)
         case SettleDeliveries():
-            return deliveries_settled(action)
+            return deliveries_settled(lane, action)
         case CompleteTurn():
             return turn_completes(turn_of(lane), action)
         case FailTurn() if action.delivery:
@@ -290,7 +290,10 @@ def turn_stops(action: CancelTurn | FailTurn) -> AnyRecord:
     )
 
 
-def deliveries_settled(action: SettleDeliveries) -> Iterator[AnyRecord]:
+def deliveries_settled(lane: Lane, action: SettleDeliveries) -> Iterator[AnyRecord]:
+    # Another lane has ended the session, which settles what that one had reserved itself.
+    if lane.over and lane.turn is None:
+        yield from all_settled(lane)
     for end in action.outcomes:
         yield r.DeliverySettled(delivery_id=end.delivery_id, outcome=end.outcome, turn=end.turn)
 

@@ -18,7 +18,7 @@ from outlast.core.index import GIVEN_UP
 from outlast.core.lane import ArrivedReply, Lane, OpenCall, OpenRequest, RelayedRequest, Turn
 from outlast.core.name import args_digest, request_name
 from outlast.core.record import NO_USAGE, AnyRecord, Failure, IdempotencyKey, Option, UsageSum
-from outlast.core.result import Asked, ChildEnd, ShareReturned
+from outlast.core.result import Asked, ChildEnd
 from outlast.core.slice import grant
 from outlast.core.usage import payer
 
@@ -443,8 +443,7 @@ def pass_on(lane: Lane, relay: RelayedRequest) -> Iterator[AnyRecord]:
     A child that has ended returns its share of a budget, also where nobody waits for it any more.
     """
     if relay.how == "settled":
-        came = msgspec.json.decode(relay.asked, type=ShareReturned)
-        yield from share_settled(lane, relay.request_id, came.spent, came.extended)
+        yield from share_settled(lane, relay)
         yield r.DeliverySettled(delivery_id=relay.delivery_id, outcome="answered")
         return
     shown = list(relayed(lane, lane.turn, relay) if lane.turn else ())
