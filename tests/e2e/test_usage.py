@@ -80,6 +80,14 @@ async def test_a_server_adds_up_the_usage_of_its_callers_tenant() -> None:
         assert line["own"]["usd"] == "0"
         assert (await caller.ask("GET", "/usage/total"))["own"] == line["own"]
         assert (await caller.ask("GET", "/usage?since=2000-01-01&until=2000-01-02"))["lines"] == []
+        # Nothing of another tenant is told, however it is asked for.
+        assert (await caller.ask("GET", f"/usage?session_id={stranger.id}"))["lines"] == []
+        assert len((await caller.ask("GET", "/usage?by=session&tenant=zoo"))["lines"]) == 2
+        of_stranger = await caller.ask("GET", f"/usage/total?session_id={stranger.id}")
+        assert of_stranger["total"]["model_calls"] == 0
+        async with await bank.keyed("read", tenant="zoo") as neighbour:
+            lines = (await neighbour.ask("GET", "/usage?by=session"))["lines"]
+            assert [found["key"] for found in lines] == [stranger.id]
         session = await caller.ask("GET", f"/sessions/{one}")
         assert session["usage"]["own"] == page["lines"][0]["own"]
         assert await caller.refused("GET", "/usage?cursor=!", 400) == "INVALID_CURSOR"
