@@ -72,8 +72,8 @@ class Place:
             finally:
                 process.kill()
 
-    def terminal(self, *args: str) -> Terminal:
-        return Terminal(self.path, *args)
+    def terminal(self, *args: str, columns: int = 80) -> Terminal:
+        return Terminal(self.path, *args, columns=columns)
 
 
 def environment(store: str | None) -> dict[str, str]:
@@ -84,10 +84,11 @@ def environment(store: str | None) -> dict[str, str]:
 class Terminal:
     """A command at a terminal: what is typed goes in, what is shown comes out."""
 
-    def __init__(self, path: Path, *args: str) -> None:
+    def __init__(self, path: Path, *args: str, columns: int) -> None:
         self.shown = ""
         self._seen = 0
         self._screen, keyboard = pty.openpty()
+        termios.tcsetwinsize(keyboard, (24, columns))
         self.process = subprocess.Popen(
             [EXECUTABLE, *args],
             stdin=keyboard,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def test_an_error_is_a_sentence_a_code_and_what_to_do(place: Place) -> None:
     assert ended.stderr.splitlines() == [
         "error: there is no session ses_none",
         "  code: UNKNOWN_SESSION",
-        "  help: `outlast sessions` lists those that exist.",
+        "  help: `outlast sessions` lists those that exist; an id is given whole.",
     ]
 
 
@@ -248,6 +249,9 @@ def test_wrong_usage_exits_with_two(place: Place, args: str) -> None:
         ("serve shop:app --log-format frob", "'--log-format': 'frob' is none of: text, json\n"),
         ("sessions --status frob", "'--status': 'frob' is none of: running,"),
         ("lanes --status frob", "'--status': 'frob' is none of: running,"),
+        ("usage --since frob", "'--since': 'frob' is no day such as 2026-01-31\n"),
+        ("worker shop:app --grace frob", "'--grace': 'frob' is no length of time such as 30s,"),
+        ("queues set q --per 0.5y", "'--per': '0.5y' is no length of time such as 30s,"),
     ],
 )
 def test_a_word_that_is_none_of_a_few_is_told_with_where_it_stands(
@@ -267,6 +271,36 @@ def test_every_command_explains_itself_with_an_example(place: Place, command: st
     assert f"Example: outlast {command}" in ended.stdout
     assert "--json" in ended.stdout
     assert not set(ended.stdout) & set(BOXES)
+
+
+def test_what_a_command_does_is_said_whole_in_the_list_of_commands(place: Place) -> None:
+    ended = place.run("--help")
+
+    told = " ".join(ended.stdout.split())
+    assert "dev Work on an app's sessions and serve it over HTTP, in one process, for devel" in told
+    assert "..." not in told.partition("Commands:")[2]
+
+
+def test_a_shell_completes_the_words_of_a_command(place: Place) -> None:
+    words = {"_OUTLAST_COMPLETE": "complete_bash", "COMP_WORDS": "outlast mile", "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [EXECUTABLE], capture_output=True, text=True, check=False, env=os.environ | words
+    )
+
+    assert ended.stdout.split() == ["milestones"]
+
+
+def test_a_table_on_a_narrow_terminal_keeps_its_ids_whole(place: Place) -> None:
+    [session] = place.json("sessions")
+
+    with place.terminal("lanes", columns=40) as terminal:
+        assert terminal.wait() == 0
+
+    assert session["session_id"] in terminal.shown
+
+
+def test_an_agent_without_skills_is_said_to_have_none(place: Place) -> None:
+    assert place.run("skills", "shop:app", "support").stdout == "agent support has no skills\n"
 
 
 def test_a_terminal_is_given_help_too(place: Place) -> None:

@@ -246,6 +246,26 @@ def test_a_second_signal_stops_at_once(yard: Yard, number: int, code: int) -> No
     assert [e.data["reason"] for e in events if e.type == "tool.interrupted"] == ["crash"]
 
 
+def test_ctrl_c_drains_what_dev_has_under_way(yard: Yard) -> None:
+    (yard.path / "town.py").write_text(
+        "import signal\nfrom yard import app\n"
+        "print('left to the supervisor:', signal.getsignal(signal.SIGINT) == signal.SIG_IGN)\n"
+    )
+    session = yard.start("gate")
+    with yard.terminal("dev", "town:app", "--port", "0") as terminal:
+        terminal.until("left to the supervisor: True")
+        terminal.until("metrics")
+        yard.events(session, until="tool.started")
+        terminal.type("\x03")
+        (yard.path / OPENED).touch()
+
+        assert terminal.wait() == 0
+        assert "Traceback" not in terminal.shown
+
+    events = yard.events(session, until="tool.completed")
+    assert "tool.interrupted" not in [event.type for event in events]
+
+
 def test_a_worker_is_drained_from_another_process(yard: Yard) -> None:
     session = yard.start("gate")
     with yard.worker() as worker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -316,6 +317,7 @@ async def test_a_model_that_nobody_knows_is_an_invalid_definition(name: str) -> 
     with pytest.raises(InvalidDefinition) as caught:
         await model.request(hello())
     assert model.classify(caught.value).kind == "blocked"
+    assert ('as in "openai:nonsense"' in str(caught.value)) == (name == "nonsense")
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-5.2", "anthropic:claude-opus-4-5"])
@@ -345,6 +347,8 @@ async def test_a_worker_that_cannot_have_a_model_says_so_and_takes_nothing(
     with pytest.raises(InvalidDefinition, match=r"cannot serve agent poet: .*API_KEY") as refused:
         await Outlast(agents, store=store).open()
     assert refused.value.details["agent"] == "poet"
+    trace = "".join(traceback.format_exception(refused.value))
+    assert trace.count("Traceback") == 1, trace
 
     only = WorkerSettings(agents=("clerk",))
     async with Outlast(agents, store=store, worker=only) as app:

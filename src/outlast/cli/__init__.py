@@ -54,7 +54,7 @@ GROUPS: dict[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "deployments": ("The named versions of the code.", deployments.COMMANDS),
     "runs": ("Runs of workflows.", runs.COMMANDS),
     "schedules": ("What starts by itself, and when.", schedules.COMMANDS),
-    "webhooks": ("Whom sessions tell of their events.", webhooks.COMMANDS),
+    "webhooks": ("Where sessions post their events.", webhooks.COMMANDS),
 }
 """Commands of two words: what the first is about, and the second ones."""
 DEFAULTS: Mapping[str, Callable[..., None]] = {
@@ -70,23 +70,28 @@ def make_app() -> typer.Typer:
     app = typer.Typer(
         name="outlast",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if is_terminal else None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(options)
     for command in COMMANDS:
-        app.command()(command)
+        app.command(short_help=first_sentence(command))(command)
     for name, (about, commands) in GROUPS.items():
         default = DEFAULTS.get(name)
         group = typer.Typer(help=about, no_args_is_help=default is None)
         if default:
             group.callback(invoke_without_command=True)(default)
         for second, each in commands.items():
-            group.command(second)(each)
+            group.command(second, short_help=first_sentence(each))(each)
         app.add_typer(group, name=name)
     return app
+
+
+def first_sentence(command: Callable[..., None]) -> str:
+    """Return what a list of commands says of one; a pipe would be given it cut short."""
+    paragraph = " ".join((command.__doc__ or "").partition("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".") + "."
 
 
 def print_version(wanted: bool) -> None:

@@ -361,7 +361,7 @@ def in_words(wait: WaitingFor) -> str:
         words.append(f"since {rfc3339(wait.since)}")
     text = " ".join(words)
     if wait.error:
-        text += f": {wait.error.code}: {wait.error.message}"
+        text += f": {wait.error.code}: {wait.error.message.removesuffix('.')}"
     if wait.next_try_at:
         verb = "it is tried again at" if wait.kind in (PROVIDER, CODE) else "until"
         text += f"; {verb} {rfc3339(wait.next_try_at)}"

@@ -72,9 +72,10 @@ async def prepare(clients: Sequence[ModelClient], agent: str) -> None:
             missing.append(error)
     if len(missing) == len(clients):
         why = "; ".join(error.message for error in missing)
+        # The sentence says all; three tracebacks above it would hide it.
         raise InvalidDefinition(
             f"this worker cannot serve agent {agent}: {why}", agent=agent, **missing[0].details
-        ) from missing[0]
+        ) from missing[0].__cause__
     for each in missing:
         log.warning(
             "this worker serves agent %s without one of its models: %s", agent, each.message
@@ -256,13 +257,21 @@ def build(model: str | Model) -> Model:
         ) from error
     except library().UserError as error:
         raise InvalidDefinition(
-            f"the model {model!r} cannot be used: {plain(error)}", model=model
-        ) from error
+            f"the model {model!r} cannot be used: {plain(error)}{provider_missing(model)}",
+            model=model,
+        ) from None
 
 
 def plain(error: Exception) -> str:
     """Return what is missing, without the library's advice on how to use itself instead."""
     return str(error).partition(" To try Pydantic AI without")[0]
+
+
+def provider_missing(model: str | Model) -> str:
+    """Say what a name without a provider looks like with one."""
+    if not isinstance(model, str) or not model or ":" in model:
+        return ""
+    return f'; name its provider too, as in "openai:{model}"'
 
 
 def remedy(error: ImportError) -> str:

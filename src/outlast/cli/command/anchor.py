@@ -22,7 +22,7 @@ async def anchor(
 
     Messages to its old address are forwarded.
 
-    Example: outlast anchor ses_01J9ZK desk room-7 --app shop:app
+    Example: outlast anchor ses_01J9ZK… desk room-7 --app shop:app
     """
     own = load_app(app)
     own.settings = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from outlast.agents.budget import Budget
-from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place, span_of
 from outlast.cli.terminal.output import json_out, out, table
 from outlast.cli.terminal.run import command
 from outlast.core.amount import Amounts, OnBudgetEnd, OnUnpriced
@@ -52,7 +52,9 @@ async def set_one(
     usd: Annotated[str | None, typer.Option(help="So many US dollars.")] = None,
     model_calls: Annotated[int | None, typer.Option(help="So many model calls.")] = None,
     tool_calls: Annotated[int | None, typer.Option(help="So many tool calls.")] = None,
-    wall_time: Annotated[float | None, typer.Option(help="So many seconds of active time.")] = None,
+    wall_time: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="So much active time: 90s, 5m, 2h.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="So many steps.")] = None,
     on_end: Annotated[str, typer.Option(help="ask, fail or hand_back.")] = "ask",
     unpriced: Annotated[
@@ -73,7 +75,7 @@ async def set_one(
         usd=usd,
         model_calls=model_calls,
         tool_calls=tool_calls,
-        wall_time=wall_time,
+        wall_time=span_of(wall_time, "--wall-time"),
         steps=steps,
         on_end=cast("OnBudgetEnd", on_end),
         unpriced=cast("OnUnpriced", unpriced),

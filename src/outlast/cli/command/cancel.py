@@ -9,6 +9,7 @@ from outlast.app import Outlast
 from outlast.cli.terminal.option import (
     DEFAULT_STORE,
     AsJson,
+    SessionOrMany,
     StoreUrl,
     note_idleness,
     open_place,
@@ -24,7 +25,7 @@ from outlast.session.listing import OPEN_STATUSES, WAITS
 
 @command
 async def cancel(
-    session: Annotated[str | None, typer.Argument(help="The session; or choose many.")] = None,
+    session: SessionOrMany = None,
     reason: Annotated[str, typer.Option(help="Why; it is kept in the log.")] = "",
     lane: Annotated[str, typer.Option(help="The lane of the session whose turn it is.")] = "main",
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,

@@ -26,7 +26,7 @@ async def compact(
 ) -> None:
     """Shorten what the model is sent of a session from here on. Its log stays whole.
 
-    Example: outlast compact ses_01J9ZK
+    Example: outlast compact ses_01J9ZK…
     """
     async with open_place(store) as app:
         handle = await app.session(session)

@@ -27,6 +27,15 @@ from outlast.cli.terminal.service import (
 from outlast.cli.terminal.supervisor import Supervisor
 from outlast.engine.settings import WorkerSettings
 
+# A terminal sends Ctrl-C to the supervisor and to the process that it keeps: that one leaves it to
+# the supervisor, from before its first slow import on, and is sent SIGTERM by it.
+SUPERVISED = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from outlast.cli import main
+main()
+"""
+
 
 @command
 async def dev(
@@ -37,6 +46,7 @@ async def dev(
     no_reload: Annotated[
         bool, typer.Option("--no-reload", help="Stay as it is when files change.")
     ] = False,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
     no_resume: NoResume = False,
     log_format: Format = LogFormat.text,
     log_level: Level = LogLevel.warning,
@@ -49,7 +59,7 @@ async def dev(
     Example: outlast dev shop:app
     """
     if not no_reload:
-        again = [sys.executable, "-m", "outlast.cli", *sys.argv[1:], "--no-reload"]
+        again = [sys.executable, "-c", SUPERVISED, *sys.argv[1:], "--no-reload", "--supervised"]
         return await Supervisor(again, Path.cwd()).run()
     set_up_logging(log_format, log_level)
     server = load_server()
@@ -59,7 +69,7 @@ async def dev(
     if no_resume:
         opened.settings = replace(opened.settings, resume=False)
     stop = asyncio.Event()
-    heed_signals(stop)
+    heed_signals(stop, interrupts=not supervised)
     with server.open_socket(chosen) as to:
         url = url_of(to)
         opened.public_url = opened.public_url or url

@@ -35,7 +35,7 @@ async def drain(
     leaves. It hears of it at once on this host, elsewhere when it next renews its lease. With
     --wait and --timeout this ends with 3 if it has not left in time.
 
-    Example: outlast drain wrk_01J9ZK --wait
+    Example: outlast drain wrk_01J9ZK… --wait
     """
     if timeout is not None and not wait:
         raise typer.BadParameter("it is for --wait", param_hint="'--timeout'")

@@ -27,7 +27,7 @@ async def end(
 
     Its log stays, and can be read.
 
-    Example: outlast end ses_01J9ZK --reason "the order was withdrawn"
+    Example: outlast end ses_01J9ZK… --reason "the order was withdrawn"
     """
     async with open_place(store) as app:
         await (await app.session(session)).end(reason)

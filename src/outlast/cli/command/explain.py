@@ -20,7 +20,7 @@ async def explain(
     Each line leads to the next: the open turn, its worker, what it waits for, since when
     and until when, and what is queued behind it.
 
-    Example: outlast explain ses_01J9ZK
+    Example: outlast explain ses_01J9ZK…
     """
     async with open_place(store) as app:
         told = await (await app.session(session)).explain()

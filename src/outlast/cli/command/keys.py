@@ -83,7 +83,7 @@ async def revoke_key(
     """Revoke a key for good. No request gets in with it any more; streams end at their next
     heartbeat.
 
-    Example: outlast keys revoke key_01J9ZK
+    Example: outlast keys revoke key_01J9ZK…
     """
     parsed = parse(key)
     key_id = parsed[0] if parsed else key

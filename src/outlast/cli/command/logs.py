@@ -46,7 +46,7 @@ async def logs(
     With --json each line is a JSON value. Offsets rise with gaps where --internals is not given.
     With --children a line ends with the session that it is of, unless that is the first.
 
-    Example: outlast logs ses_01J9ZK -f --after 120
+    Example: outlast logs ses_01J9ZK… -f --after 120
     """
     async with open_place(store) as app:
         handle = await app.session(session)

@@ -1,10 +1,6 @@
 """`outlast milestones`: the points of progress that a session has reached."""
 
-from typing import Annotated
-
-import typer
-
-from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, SessionId, StoreUrl, open_place
 from outlast.cli.terminal.output import json_out, moment, one_line, out, table
 from outlast.cli.terminal.run import command
 from outlast.log.milestone import Milestone
@@ -14,7 +10,7 @@ HEADERS = ("LANE", "REACHED", "CALL", "OFFSET", "TITLE")
 
 @command
 async def milestones(
-    session: Annotated[str, typer.Argument(help="The session's id.")],
+    session: SessionId,
     store: StoreUrl = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -22,7 +18,7 @@ async def milestones(
 
     OFFSET is its place in the log. TITLE is that of the step of a plan, where it is one.
 
-    Example: outlast milestones ses_01J9ZK
+    Example: outlast milestones ses_01J9ZK…
     """
     async with open_place(store) as app:
         found = await (await app.session(session)).milestones()

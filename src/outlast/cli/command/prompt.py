@@ -29,7 +29,7 @@ async def prompt(
     Tokens are estimated from the length of the text, unless the template counts them itself.
     Nothing is sent to a model.
 
-    Example: outlast prompt shop:app support --session ses_01J9ZK
+    Example: outlast prompt shop:app support --session ses_01J9ZK…
     """
     async with open_place_or_app("", app) as place:
         rendered = await rendered_prompt(place, agent, session, lane)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import asdict
 
-from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
+from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place, span_of
 from outlast.cli.terminal.output import json_out, moment, out, table
 from outlast.cli.terminal.run import command
 from outlast.core.queue import QueueSettings
@@ -46,14 +46,17 @@ async def set_queue(
         int | None, typer.Option(min=0, help="How many of them with one key; 0: any number.")
     ] = None,
     rate: Annotated[
-        int | None, typer.Option(min=0, help="How many begin in --per seconds; 0: any number.")
+        int | None, typer.Option(min=0, help="How many begin in each --per; 0: any number.")
     ] = None,
-    per: Annotated[float | None, typer.Option(help="The seconds of the --rate.")] = None,
+    per: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="The span of the --rate: 1s, 5m, 2h.")
+    ] = None,
     priority: Annotated[
         int | None, typer.Option(help="Seconds ahead of its time, -600 to 600.")
     ] = None,
     delay: Annotated[
-        float | None, typer.Option(min=0, help="Seconds from the start to the first turn.")
+        str | None,
+        typer.Option(metavar="SPAN", help="From the start to the first turn: 30s, 5m, 2h."),
     ] = None,
     singleton: Annotated[
         bool | None, typer.Option(help="One living session per key: a start finds it.")
@@ -66,7 +69,7 @@ async def set_queue(
     That holds at once, in all workers: turns that run go on, and those that wait are held to the
     new settings.
 
-    Example: outlast queues set reports --concurrency 20 --rate 100 --per 60
+    Example: outlast queues set reports --concurrency 20 --rate 100 --per 1m
     """
     async with open_place(store) as app:
         info = await app.queues.set(
@@ -75,9 +78,9 @@ async def set_queue(
             per_worker=per_worker,
             per_key=per_key,
             rate=rate,
-            per=per,
+            per=span_of(per, "--per"),
             priority=priority,
-            delay=delay,
+            delay=span_of(delay, "--delay"),
             singleton=singleton,
         )
     if as_json:

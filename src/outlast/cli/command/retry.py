@@ -11,6 +11,7 @@ from outlast.cli.terminal.option import (
     FailedInQueue,
     FailedSince,
     FailureCode,
+    SessionOrMany,
     StoreUrl,
     note_idleness,
     open_place,
@@ -24,7 +25,7 @@ from outlast.session.bulk import BulkRetry
 
 @command
 async def retry(
-    session: Annotated[str | None, typer.Argument(help="The session; or choose many.")] = None,
+    session: SessionOrMany = None,
     lane: Annotated[str, typer.Option(help="The lane of the session whose turn it is.")] = "main",
     code: FailureCode = None,
     queue: FailedInQueue = None,
@@ -42,7 +43,7 @@ async def retry(
     many, each failed turn is retried once; turns that are no longer the last of their lane are
     left.
 
-    Example: outlast retry ses_01J9ZK
+    Example: outlast retry ses_01J9ZK…
     """
     is_bulk = (
         every or dry_run or any(each is not None for each in (code, agent, queue, since, tenant))

@@ -26,7 +26,7 @@ async def rewind(
 ) -> None:
     """Show the model the session as it was after a turn. The log and the state stay.
 
-    Example: outlast rewind ses_01J9ZK t3
+    Example: outlast rewind ses_01J9ZK… t3
     """
     async with open_place(store) as app:
         handle = await app.session(session)

@@ -143,7 +143,7 @@ async def show_run(
 ) -> None:
     """Show a run: what it was given, how it stands, what it came to, and its steps.
 
-    Example: outlast runs show run_01J9ZK
+    Example: outlast runs show run_01J9ZK…
     """
     async with open_runs(store, url, token) as place:
         handle = await place.get_run(run)
@@ -170,7 +170,7 @@ async def cancel_run(
 ) -> None:
     """Stop a run. What it has done is undone as its body said; its log stays.
 
-    Example: outlast runs cancel run_01J9ZK --reason "no longer needed"
+    Example: outlast runs cancel run_01J9ZK… --reason "no longer needed"
     """
     check_local(url, principal=principal)
     async with open_runs(store, url, token) as place:
@@ -194,7 +194,7 @@ async def retry_run(
 
     What had succeeded is not done again.
 
-    Example: outlast runs retry run_01J9ZK
+    Example: outlast runs retry run_01J9ZK…
     """
     check_local(url, principal=principal)
     async with open_runs(store, url, token) as place:
@@ -223,7 +223,7 @@ async def send_event(
 ) -> None:
     """Send an event to a run; it is kept until the body waits for one of its name.
 
-    Example: outlast runs send-event run_01J9ZK paid --payload '{"cents": 500}'
+    Example: outlast runs send-event run_01J9ZK… paid --payload '{"cents": 500}'
     """
     check_local(url, principal=principal)
     value = input_of(payload, "--payload")

@@ -65,7 +65,7 @@ async def send(
     It is in the session's queue for good when this returns. With --wait and --timeout it ends with
     3 if there is no answer in time, and says what the session waits for; the message stays.
 
-    Example: outlast send ses_01J9ZK "And order 18?" --wait
+    Example: outlast send ses_01J9ZK… "And order 18?" --wait
     """
     if timeout is not None and not wait:
         raise typer.BadParameter("it is for --wait", param_hint="'--timeout'")

@@ -58,7 +58,7 @@ async def show(
 
     Its status, what it waits for, its open requests, lanes, queue, cost and last answer.
 
-    Example: outlast show ses_01J9ZK
+    Example: outlast show ses_01J9ZK…
     """
     async with open_place(store) as app:
         handle = await app.session(session)

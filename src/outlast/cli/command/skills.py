@@ -9,7 +9,7 @@ from outlast.agents.agent import name_of
 from outlast.agents.skill.skill import SKILL_FILE, Skill
 from outlast.agents.skill.tool import LoadedSkill
 from outlast.cli.terminal.option import AsJson, AsRaw, open_place_or_app
-from outlast.cli.terminal.output import json_out, table
+from outlast.cli.terminal.output import json_out, out, table
 from outlast.cli.terminal.run import command
 
 DIGITS = 12
@@ -27,7 +27,7 @@ async def skills(
 ) -> None:
     """List an agent's skills, and what a session has loaded of them, by content hash.
 
-    Example: outlast skills shop:app support --session ses_01J9ZK
+    Example: outlast skills shop:app support --session ses_01J9ZK…
     """
     async with open_place_or_app("", app) as place:
         known = place.agents[name_of(agent, place.agents)].skills
@@ -37,6 +37,8 @@ async def skills(
     rows = [facts_of(each, loaded) for each in known.values()]
     if as_json:
         return json_out({"skills": rows})
+    if not rows:
+        return out(f"agent {agent} has no skills")
     table(
         ["skill", "sha256", "files", "loaded", "description"],
         [

@@ -1,6 +1,6 @@
 """`outlast usage`: what models were used for, and what that has cost."""
 
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -15,7 +15,13 @@ from outlast.store import UsageKey, UsageLine
 
 KEYS = get_args(UsageKey)
 HEADERS = ("CALLS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "COST")
-DAY = "%Y-%m-%d"
+
+
+def day_of(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no day such as 2026-01-31") from None
 
 
 @command
@@ -29,10 +35,12 @@ async def usage(
         str | None, typer.Option(help="Only what was used for this principal.")
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=[DAY], help="The first day, in UTC.")
+        date | None,
+        typer.Option(metavar="DAY", parser=day_of, help="The first day, in UTC: 2026-01-31."),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=[DAY], help="The last day, in UTC.")
+        date | None,
+        typer.Option(metavar="DAY", parser=day_of, help="The last day, in UTC: 2026-01-31."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many lines at most.")] = 50,
     store: StoreUrl = DEFAULT_STORE,
@@ -53,8 +61,8 @@ async def usage(
         "agent": agent,
         "model": model,
         "principal": principal,
-        "since": day_of(since),
-        "until": day_of(until),
+        "since": since,
+        "until": until,
     }
     async with open_place(store) as app:
         lines = await app.usage.by(cast("UsageKey", by), **wanted, limit=limit)
@@ -76,10 +84,6 @@ NAMELESS = {
     "tenant": "-",
     "day": "-",
 }
-
-
-def day_of(at: datetime | None) -> date | None:
-    return at.replace(tzinfo=UTC).date() if at else None
 
 
 def row(name: str, used: UsageSum) -> tuple[str, ...]:

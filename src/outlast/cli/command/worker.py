@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from outlast.app import Outlast
 from outlast.cli.terminal.loading import keep_what_is_loaded, load_app
 from outlast.cli.terminal.log_format import set_up_logging
-from outlast.cli.terminal.option import AsJson, one_of
+from outlast.cli.terminal.option import AsJson, one_of, span_of
 from outlast.cli.terminal.output import json_out, out
 from outlast.cli.terminal.run import command
 from outlast.engine.settings import WorkerSettings
@@ -89,8 +89,8 @@ async def worker(
         str | None, typer.Option(help="What to be called; made up where it is not given.")
     ] = None,
     grace: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="SECONDS", help="How long to let calls end when draining."),
+        str | None,
+        typer.Option(metavar="SPAN", help="How long to let calls end when draining: 30s, 5m."),
     ] = None,
     liveness_address: Annotated[
         str | None,
@@ -128,7 +128,7 @@ async def worker(
         lanes=listed(lanes),
         agents=listed(agents),
         name=name,
-        grace=grace,
+        grace=span_of(grace, "--grace"),
         liveness_address=liveness_address,
         resume=False if no_resume else None,
         deployment=deployment,

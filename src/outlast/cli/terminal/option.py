@@ -69,7 +69,7 @@ FailedSince = Annotated[
     ),
 ]
 
-_AGO = re.compile(r"(\d{1,6})([smhd])")
+_AGO = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -78,7 +78,7 @@ def past_of(text: str | None) -> datetime | timedelta | None:
     if text is None:
         return None
     if ago := _AGO.fullmatch(text):
-        return timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return timedelta(**{_UNITS[ago[2]]: float(ago[1])})
     try:
         return read_instant("--since", text)
     except InvalidInput as error:
@@ -99,12 +99,12 @@ def span_of(text: str | None, option: str = "--timeout") -> timedelta | None:
     """Return a length of time that was given on the command line; a number alone is seconds."""
     if text is None:
         return None
-    found = _AGO.fullmatch(text if not text.isdecimal() else f"{text}s")
+    found = _AGO.fullmatch(text if text[-1:].isalpha() else f"{text}s")
     if not found:
         raise typer.BadParameter(
             f"{text!r} is no length of time such as 30s, 5m, 2h", param_hint=f"'{option}'"
         )
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
 NAME_YOURS = "name yours with --store or OUTLAST_STORE"
@@ -157,6 +157,12 @@ StoreOfApp = Annotated[
     ),
 ]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id: ses_…")]
+SessionOrMany = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SESSION", help="The session's id: ses_…; without it, options choose many."
+    ),
+]
 
 __all__ = [
     "DEFAULT_STORE",
@@ -164,6 +170,7 @@ __all__ = [
     "AsJson",
     "AsRaw",
     "SessionId",
+    "SessionOrMany",
     "StoreOfApp",
     "StoreUrl",
     "Timeout",

@@ -23,6 +23,9 @@ from outlast.core.visible import visible, visible_line
 
 BLANKS = re.compile(r"[ \t\r\n]+")
 
+WHOLE = 40
+"""Up to this length, what stands in a cell of a table is never folded: each id is shorter."""
+
 STATUS_STYLES = {
     "running": "green",
     "queued": "cyan",
@@ -105,21 +108,34 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under headers, in columns; a row stays one, whatever is in its cells."""
     lines = [headers, *([visible_line(cell) for cell in row] for row in rows)]
     if is_terminal():
-        console().print(rich_table(headers, lines[1:]))
+        print_grid(headers, lines[1:])
         return
-    widths = [max(len(line[n]) for line in lines) for n in range(len(headers))]
+    widths = widths_of(lines)
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print("  ".join(cells).rstrip())
 
 
-def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+
+
+def print_grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on a terminal: texts are folded into it, ids and numbers are not.
+
+    An id in two lines could not be copied, so a terminal that is too narrow wraps the whole line.
+    """
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers:
-        grid.add_column(header, overflow="fold")
+    needed = 0
+    for header, width in zip(headers, widths_of([headers, *rows]), strict=True):
+        is_text = width > WHOLE
+        grid.add_column(header, overflow="fold", no_wrap=not is_text)
+        needed += (WHOLE if is_text else width) + 2
     for row in rows:
         grid.add_row(*(Text(cell, style=STATUS_STYLES.get(cell, "")) for cell in row))
-    return grid
+    screen = console()
+    screen.width = max(screen.width, needed)
+    screen.print(grid)
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> None:

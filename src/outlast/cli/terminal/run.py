@@ -25,13 +25,13 @@ BROKEN_PIPE = 141
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 WHAT_TO_DO = {
-    "UNKNOWN_SESSION": "`outlast sessions` lists those that exist.",
-    "UNKNOWN_RUN": "`outlast runs` lists those that exist.",
+    "UNKNOWN_SESSION": "`outlast sessions` lists those that exist; an id is given whole.",
+    "UNKNOWN_RUN": "`outlast runs` lists those that exist; an id is given whole.",
     "UNKNOWN_LANE": "`outlast lanes --session SESSION` lists those that it has.",
     "UNKNOWN_WORKER": "`outlast workers` lists those that are alive.",
     "UNKNOWN_SCHEDULE": "`outlast schedules list` lists those that are armed.",
     "UNKNOWN_DEPLOYMENT": "`outlast deployments` lists them.",
-    "UNKNOWN_REQUEST": "`outlast show SESSION` lists the requests that are open.",
+    "UNKNOWN_REQUEST": "`outlast requests` lists those that are open; an id is given whole.",
     "REQUEST_CLOSED": "`outlast show SESSION` lists the requests that are still open.",
     "NOT_AN_APPROVER": "--app MODULE:APP brings the tool's rules, --principal says who you are.",
     "INVALID_ANSWER": "`outlast show SESSION` lists what each request takes for an answer.",

@@ -88,8 +88,8 @@ def url_of(to: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def heed_signals(stop: asyncio.Event) -> None:
-    """The first signal stops gracefully, a second at once."""
+def heed_signals(stop: asyncio.Event, *, interrupts: bool = True) -> None:
+    """The first signal stops gracefully, a second at once; Ctrl-C may be another process's."""
     loop = asyncio.get_running_loop()
 
     def heed(number: signal.Signals) -> None:
@@ -99,5 +99,5 @@ def heed_signals(stop: asyncio.Event) -> None:
             os._exit(KILLED_BY + number)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT) if interrupts else (signal.SIGTERM,):
         loop.add_signal_handler(number, heed, number)

@@ -58,7 +58,7 @@ class Supervisor:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signal, number)
+            loop.add_signal_handler(number, self._ask_to_stop)
         while not self._stop.is_set():
             files = await asyncio.to_thread(look, self._root)
             self._process = process = await asyncio.create_subprocess_exec(*self._command)
@@ -66,7 +66,7 @@ class Supervisor:
             names = await self._until_changed(files, ended)
             if names:
                 error_out(f"{', '.join(short(name, self._root) for name in names)} changed")
-                self._signal(signal.SIGTERM, asks_to_stop=False)
+                self._terminate()
             await ended
         return 0
 
@@ -90,11 +90,14 @@ class Supervisor:
         except TimeoutError:
             return
 
-    def _signal(self, number: int, *, asks_to_stop: bool = True) -> None:
-        if asks_to_stop:
-            self._stop.set()
+    def _ask_to_stop(self) -> None:
+        self._stop.set()
+        self._terminate()
+
+    def _terminate(self) -> None:
+        """Have the process end, by the one signal that it heeds: Ctrl-C is ours alone."""
         if self._process and self._process.returncode is None:
-            self._process.send_signal(number)
+            self._process.terminate()
 
 
 def short(name: str, root: Path) -> str:
