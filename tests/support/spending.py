@@ -16,7 +16,7 @@ from outlast.core import record as r
 from outlast.core.amount import NOTHING, UNLIMITED, Amounts, BudgetKey, BudgetState
 from outlast.core.record import NO_USAGE, Entry, UsageSum
 from outlast.core.usage import date_of_day, day_of, used_by
-from outlast.log.verify import verify
+from outlast.log.verify import verify, verify_budgets
 from outlast.store import SessionInfo, Store, UsageFilter, UsageKey
 
 COUNTED = ("model_calls", "tool_calls", "steps")
@@ -95,9 +95,10 @@ async def spending_of(app: Outlast, tenant: str | None = None) -> Spending:
 
 
 async def findings_in(app: Outlast, spending: Spending) -> list[str]:
-    """Verify all sessions."""
+    """Verify all sessions, and the budgets that they share."""
     ids = [log.info.session_id for log in spending.logs]
-    return [str(found) for name in ids for found in await verify(app.store, name)]
+    findings = [found for name in ids for found in await verify(app.store, name)]
+    return [str(found) for found in (*findings, *await verify_budgets(app.store))]
 
 
 async def read_log(store: Store, session_id: str) -> Sequence[Entry]:
