@@ -35,6 +35,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
 
 # The wider a diagram, the smaller its letters: a page's column is 700 pixels wide.
 NARROW = '%%{init: {"sequence": {"width": 90, "actorMargin": 20, "messageFontSize": 15}}}%%'
+SMALL = (
+    '%%{init: {"flowchart": {"nodeSpacing": 18, "rankSpacing": 26, "padding": 6, '
+    '"wrappingWidth": 110, "subGraphTitleMargin": {"top": 2, "bottom": 14}}}}%%'
+)
+"""Many arrows would make the picture wide, and its words too small to be read."""
+
 # Thirteen tiers at Mermaid's own distances would fill three screens.
 CLOSE = '%%{init: {"flowchart": {"rankSpacing": 18, "padding": 8, "wrappingWidth": 400}}}%%'
 
@@ -243,7 +249,7 @@ def walk() -> Counter[tuple[str, str, str]]:
 
 def draw_states() -> str:
     steps = {step for step, count in walk().items() if count >= OFTEN}
-    lines = ["%% states: drawn by `make diagrams`", "flowchart TB"]
+    lines = ["%% states: drawn by `make diagrams`", SMALL, "flowchart TB"]
     lines += [node(name) for name in STATES if name not in (*IN_A_TURN, *PASSED)]
     lines.append('  subgraph turn["a turn is open"]')
     lines += [f"  {node(name)}" for name in IN_A_TURN]
