@@ -1,4 +1,7 @@
-"""A tool that acts in somebody's name: they sign in once, and the task waits until they have."""
+"""A tool that acts in somebody's name: they sign in once, and the task waits until they have.
+
+Needs the extra `connections`.
+"""
 
 import asyncio
 import secrets

@@ -1,4 +1,7 @@
-"""Skills: instructions in a folder that a model loads when a task needs them."""
+"""Skills: instructions in a folder that a model loads when a task needs them.
+
+Needs the extra `skills`.
+"""
 
 import asyncio
 from pathlib import Path
