@@ -388,6 +388,19 @@ def test_two_skills_of_one_name_are_refused(tmp_path: Path) -> None:
         agent([], skills=[tmp_path / "a", tmp_path / "b"])
 
 
+def test_more_skills_than_a_model_is_to_be_told_of_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outlast.agents.skill.skill.MOST_SKILLS", 2)
+    for name in ("tea", "soup"):
+        write(tmp_path, name)
+    agent([], skills=tmp_path)
+    write(tmp_path, "bread")
+
+    with pytest.raises(InvalidDefinition, match="more than 2 skills"):
+        agent([], skills=tmp_path)
+
+
 @pytest.mark.parametrize("given", [17, {"a": "b"}, [17]])
 def test_skills_are_a_folder_or_a_list_of_folders(given: Any) -> None:
     with pytest.raises(InvalidDefinition, match='skills of agent a are a folder such as "skills/"'):

@@ -52,7 +52,8 @@ X-Cloud-Trace-Context X-Remote-IP X-Remote-Addr X-Vercel-Id X-Varnish X-ARR-LOG-
 X-Scheme X-Url-Scheme X-Https Front-End-Https X-Host X-Via X-BlueCoat-Via X-Original-URL
 X-Rewrite-URL X-Real-Port X-Proxy-For Proxy-Connection X-Request-Start X-Forwarder-For
 Akamai-Origin-Hop X-Akamai-Edgescape Tailscale-User-Login X-Goog-Authenticated-User-Email
-X-SSL-Client-Verify Incap-Client-IP X-Sucuri-ClientIP
+X-SSL-Client-Verify Incap-Client-IP X-Sucuri-ClientIP X-Queue-Start X-Proxied-By X-Source-IP
+X-NF-Request-Id Fastly-FF
 """
 
 PLAIN = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from outlast import Outlast, WorkflowContext, workflow
 from outlast.server import ServerSettings
 from outlast.server.asgi import create
+from outlast.server.key import revoke_key
 
 
 class Month(BaseModel):
@@ -47,11 +49,20 @@ async def pay(ctx: WorkflowContext) -> str:
     return str(await ctx.wait_event("paid", timeout=timedelta(days=1)))
 
 
+PILE = [500_000, 500_000, 2_000_000, 400_000, 1]
+
+
+@workflow
+async def pile(ctx: WorkflowContext) -> None:
+    for number, size in enumerate(PILE):
+        await ctx.step("x".ljust, size, "x", name=f"step {number}")
+
+
 @asynccontextmanager
-async def yard(**given: Any) -> AsyncIterator[Scene]:
+async def yard(settings: ServerSettings | None = None, **given: Any) -> AsyncIterator[Scene]:
     options: Json = {"public_url": OUTSIDE, "worker": FAST, "store": "memory://", **given}
-    async with Outlast([report, nap, fall, ask, pay], **options) as app:
-        made = Scene(app, create(app, ServerSettings()))
+    async with Outlast([report, nap, fall, ask, pay, pile], **options) as app:
+        made = Scene(app, create(app, settings or ServerSettings()))
         yield made
         made.api.state.backend.feeds.close()
 
@@ -254,6 +265,60 @@ async def test_steps_are_listed_page_by_page() -> None:
         assert "title" in step["name"]
         assert (step["status"], step["value"], step["error"]) == ("completed", "JUNE", None)
         assert (page["next_cursor"], behind) == (None, {"steps": [], "next_cursor": None})
+
+
+async def test_pages_of_steps_hold_about_a_mebibyte_and_one_step_at_least() -> None:
+    async with yard() as scene:
+        caller = scene.caller()
+        run = (await caller.ask("POST", "/workflows/pile?wait=result", 200, json={}))["run_id"]
+        pages: list[list[tuple[str, int]]] = []
+        more: str | None = ""
+        while more is not None:
+            page = await caller.ask("GET", f"/runs/{run}/steps{more}")
+            pages.append([(step["name"], len(step["value"])) for step in page["steps"]])
+            more = page["next_cursor"] and f"?cursor={page['next_cursor']}"
+        some = await caller.ask("GET", f"/runs/{run}/steps?limit=2")
+
+    handle = [step for page in pages for step in page]
+    assert [len(page) for page in pages] == [2, 1, 2]
+    assert [size for _, size in handle] == PILE
+    assert len({name for name, _ in handle}) == len(PILE)
+    assert some["next_cursor"] == some["steps"][-1]["cursor"]
+
+
+async def test_who_waits_for_a_run_is_not_given_its_result_after_the_key_has_ended() -> None:
+    async with yard() as scene:
+        key_id, header = await scene.key("read", "send")
+        start = scene.caller(header).post("/v1/workflows/pay?wait=result", json={})
+        waiting = asyncio.create_task(start)
+        await until_waiting(scene, 1)
+        await revoke_key(scene.app.store, key_id, 1)
+        [listed] = await scene.app.runs("pay")
+        await (await scene.app.get_run(listed.run_id)).send_event("paid", "a secret")
+
+        answer = await waiting
+
+    assert answer.status_code == 401, answer.text
+
+
+async def test_no_run_is_started_for_who_may_not_wait_for_it() -> None:
+    async with yard(ServerSettings(max_streams_per_key=1)) as scene:
+        _, header = await scene.key("read", "send")
+        caller = scene.caller(header)
+        first = asyncio.create_task(caller.post("/v1/workflows/pay?wait=result", json={}))
+        await until_waiting(scene, 1)
+
+        await caller.refused("POST", "/workflows/pay?wait=result", 429, json={})
+
+        [listed] = await scene.app.runs("pay")
+        await (await scene.app.get_run(listed.run_id)).send_event("paid", "now")
+        assert (await first).status_code == 200
+
+
+async def until_waiting(scene: Scene, count: int) -> None:
+    """Wait until so many callers wait for a result."""
+    while scene.api.state.backend.streams.total < count:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.01)
 
 
 async def test_what_cannot_be_started_is_refused_and_leaves_nothing() -> None:

@@ -260,7 +260,8 @@ class Run(Generic[Out]):
 
         With a `limit` so many at most; `after` is the `cursor` of the last step of the page before.
         """
-        return await read_steps(self._session._store, self.id, after, most_steps(limit))
+        steps, _ = await read_steps(self._session._store, self.id, after, most_steps(limit))
+        return steps
 
     async def explain(self) -> Explanation:
         """Say what the run does or waits for, and why."""

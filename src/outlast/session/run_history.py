@@ -67,20 +67,26 @@ async def entries_of(
 
 
 async def read_steps(
-    store: Store, session_id: str, after: str = "", limit: int | None = None
-) -> Sequence[RunStep]:
-    """Return the steps of a run, in the order in which they began, `limit` at most.
+    store: Store,
+    session_id: str,
+    after: str = "",
+    limit: int | None = None,
+    most_bytes: int | None = None,
+) -> tuple[Sequence[RunStep], bool]:
+    """Return the steps of a run, in the order in which they began, and whether there may be more.
 
+       There are `limit` at most.
     Begins behind the step whose `cursor` is `after`, and reads no more of the log than those steps
-    and what went on beside them.
+       and what went on beside them. What they came to has `most_bytes`, but there is one step at
+       least.
     """
     begins, reads = place_of(after)
-    reading = StepReading(begins)
+    reading = StepReading(begins, limit, most_bytes)
     async for entry in entries_of(store, session_id, reads, limit):
         reading.read(entry)
-        if limit is not None and reading.has_settled(limit):
+        if reading.has_settled():
             break
-    return reading.found(limit)
+    return reading.found(), reading.may_go_on
 
 
 def most_steps(limit: int | None) -> int | None:
@@ -102,20 +108,28 @@ class StepReading:
     say whether it had begun before.
     """
 
-    def __init__(self, begins: int) -> None:
+    def __init__(self, begins: int, limit: int | None, most_bytes: int | None) -> None:
         self._begins = begins
+        self._limit = limit
+        self._most_bytes = most_bytes
         self._steps: list[RunStep] = []
+        self._sizes: list[int] = []
         self._places: dict[str, int] = {}
         self._open: dict[str, int] = {}
         self._unsettled: set[int] = set()
 
-    def found(self, limit: int | None) -> list[RunStep]:
-        return self._steps[:limit]
+    def found(self) -> list[RunStep]:
+        return self._steps[: self._limit]
 
-    def has_settled(self, limit: int) -> bool:
-        """Say whether so many steps were found, and have all come to an end."""
-        is_enough = len(self._steps) >= limit
-        return is_enough and (not self._unsettled or min(self._unsettled) >= limit)
+    @property
+    def may_go_on(self) -> bool:
+        return self._limit is not None and len(self._steps) >= self._limit
+
+    def has_settled(self) -> bool:
+        """Say whether as many steps as may be were found, and have all come to an end."""
+        if self._limit is None or not self.may_go_on:
+            return False
+        return not self._unsettled or min(self._unsettled) >= self._limit
 
     def read(self, entry: r.Entry) -> None:
         e, at = entry.record, date_of(entry.at)
@@ -128,7 +142,8 @@ class StepReading:
             # The same record keeps what else is done once, such as which branch came first.
             case r.ToolStepRecorded() if not is_wait(e.name) and "step:" in e.name:
                 value, before = from_json(e.value), self._step(e.name, entry.offset)
-                self._put(replace(before, status="completed", value=value, ended_at=at))
+                done = replace(before, status="completed", value=value, ended_at=at)
+                self._put(done, len(e.value))
             case r.ToolStepFailed():
                 status: StepStatus = "interrupted" if e.interrupted else "failed"
                 self._put(
@@ -138,7 +153,8 @@ class StepReading:
                         attempt=e.attempt,
                         error=e.error,
                         ended_at=None if e.again else at,
-                    )
+                    ),
+                    len(e.error.message),
                 )
             # The body begins with an empty history: steps of the same names are other ones.
             case r.RunRestarted():
@@ -160,15 +176,27 @@ class StepReading:
         self._unsettled.add(len(self._steps))
         step = replace(step, cursor=f"{offset}-{first - 1}")
         self._steps.append(step)
+        self._sizes.append(0)
         return step
 
-    def _put(self, step: RunStep) -> None:
+    def _put(self, step: RunStep, size: int = 0) -> None:
         place = self._places[step.name]
         if step.ended_at:
             self._open.pop(step.name, None)
             self._unsettled.discard(place)
-        if place >= 0:
-            self._steps[place] = step
+        # What is behind the page is not kept: there may be much of it before its last step ends.
+        if place >= 0 and (self._limit is None or place < self._limit):
+            self._steps[place], self._sizes[place] = step, size
+            self._end_sooner()
+
+    def _end_sooner(self) -> None:
+        """Leave steps at the end to the next page while all that they came to is too much."""
+        if self._most_bytes is None:
+            return
+        most = min(len(self._steps), self._limit or len(self._steps))
+        while most > 1 and sum(self._sizes[:most]) > self._most_bytes:
+            most = self._limit = most - 1
+            self._steps[most] = replace(self._steps[most], value=None, error=None)
 
 
 async def retry_of(

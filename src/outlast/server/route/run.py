@@ -1,5 +1,6 @@
 """Runs of workflows: start one, list them, read one's stream and its record, steer it."""
 
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
@@ -31,7 +32,7 @@ from outlast.server.model.run import (
 )
 from outlast.server.model.shape import Id
 from outlast.server.principal import INTERNALS, READ, Principal
-from outlast.server.route.reading import LONGEST
+from outlast.server.route.reading import LONGEST, PAGE_BYTES
 from outlast.server.route.session import Limit, TagsSought
 from outlast.server.stream.durable import durable_response
 from outlast.server.stream.encoding import SSE
@@ -39,6 +40,7 @@ from outlast.server.stream.protocol import DurableQuery, asked
 from outlast.server.stream.route import DURABLE, EVENT, TEXT
 from outlast.session.inbox import deadline_of
 from outlast.session.run import Run, RunStatus
+from outlast.session.run_history import read_steps
 from outlast.session.start import Webhook
 from outlast.store import SessionInfo
 
@@ -97,15 +99,17 @@ async def start_run(
     """
     if wait:
         backend.principal(request, READ)
-    run = await in_time(start(backend.app, name, body, caller), backend.settings.timeout)
-    found = None
-    if wait:
-        async with backend.hold(caller):
-            limit = timeout + seconds(backend.settings.timeout)
-            result = await in_time(run.wait(timeout=timeout), limit)
-        found = run_result_out(result, from_json(to_json(result.output)), name)
-        if found.status in ("completed", "errored", "cancelled"):
-            response.status_code = 200
+    # Before it is started: a caller that may not wait is told so, and has no run that it knows not.
+    async with backend.hold(caller) if wait else nullcontext():
+        run = await in_time(start(backend.app, name, body, caller), backend.settings.timeout)
+        if not wait:
+            return started(backend, request, response, run)
+        limit = timeout + seconds(backend.settings.timeout)
+        result = await in_time(run.wait(timeout=timeout), limit)
+    await backend.check_still_valid(request)
+    found = run_result_out(result, from_json(to_json(result.output)), name)
+    if found.status in ("completed", "errored", "cancelled"):
+        response.status_code = 200
     return started(backend, request, response, run, found)
 
 
@@ -223,11 +227,13 @@ async def read_run_steps(
     limit: Limit = 100,
 ) -> RunStepsOut:
     """List the steps of a run in the order in which they began."""
-    run = await found_run(backend, caller, run_id)
-    steps = await run.steps(after=cursor or "", limit=limit)
+    info = await owned_run(backend, caller, run_id)
+    steps, may_go_on = await read_steps(
+        backend.app.store, info.session_id, cursor or "", limit, most_bytes=PAGE_BYTES
+    )
     return RunStepsOut(
         steps=[run_step_out(step) for step in steps],
-        next_cursor=steps[-1].cursor if len(steps) == limit else None,
+        next_cursor=steps[-1].cursor if may_go_on else None,
     )
 
 
