@@ -101,11 +101,14 @@ def test_of_many_problems_some_are_told_and_no_input() -> None:
 
 
 def test_of_a_name_that_was_sent_only_the_beginning_is_repeated_and_all_of_that_is_seen() -> None:
-    found = [{"loc": ("body", "\u202e" + "x" * 10_000), "msg": "no " + "y" * 10_000, "type": "x"}]
+    found = [
+        {"loc": ("body", "\u202e" + "x" * 10_000), "msg": "n\u202eo " + "y" * 10_000, "type": "x"}
+    ]
 
     problem = refusal_of_validation(RequestValidationError(found)).details["problems"][0]
 
     assert problem["at"].startswith("body.\\u202exxx")
+    assert problem["problem"].startswith("n\\u202eo yyy")
     assert len(problem["at"]) + len(problem["problem"]) < 1000
 
 
