@@ -616,6 +616,41 @@ async def test_a_session_that_moves_to_another_channel_is_told_only_there() -> N
     assert wall.sent == [("w-1", "Up here."), ("w-1", "Still.")]
 
 
+async def test_what_happened_in_a_thread_is_told_there_however_late() -> None:
+    board = Board()
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(lambda _: say("Here.")))
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[board])
+    async with app:
+        board.hang = asyncio.Event()
+        session = await say_to(app, "dm-1", "hello", "1")
+        await board.called.wait()
+        for number, thread in enumerate(("thread-2", "thread-3", "dm-1", "thread-2")):
+            await (await app.channels.anchor(session, "board", thread)).result()
+            assert (
+                await say_to(app, "dm-1", f"and here, {number}?", thread + str(number)) == session
+            )
+            await (await app.session(session)).wait()
+        board.hang.set()
+        await board.until(5)
+    threads = [thread for thread, _ in board.sent]
+    assert threads == ["dm-1", "thread-2", "thread-3", "dm-1", "thread-2"]
+
+
+async def test_all_lanes_of_a_session_are_told_of_where_it_is_anchored(path: Path) -> None:
+    board = Board()
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel(lambda _: say("Here.")))
+    store = f"sqlite:///{path}"
+    app = Outlast([clerk], store=store, worker=FAST, webhooks=QUICK, channels=[board])
+    async with app:
+        session = await app.start(clerk, "hello")
+        await (await session.send("beside", lane="other")).result()
+        await (await app.channels.anchor(session.id, "board", "b-1")).result()
+        await (await session.send("beside again", lane="other")).result()
+        await board.until(1)
+        assert not await verify(app.store, session.id)
+    assert board.sent == [("b-1", "Here.")]
+
+
 def asking() -> Agent[Any, Any]:
     """An agent whose first answer is a question, and then what it was told."""
 

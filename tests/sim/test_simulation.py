@@ -14,6 +14,7 @@ from outlast.core import record as r
 from outlast.core.breaker import Breaker
 from outlast.core.fold import LANE_FACTS, Step
 from outlast.engine import lane_folds
+from outlast.integration.channel.sender import ChannelSenders
 from outlast.store import Store
 from outlast.testing import ScriptedModel, Simulation, call, say
 from outlast.testing.simulation import PROMISES
@@ -171,6 +172,18 @@ def test_a_broken_fold_of_outages_is_found_out(
 def test_a_breaker_that_does_not_pause_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Breaker, "is_paused", broken.cannot_wait)
     look_for("ms too early", 1)
+
+
+def test_events_that_are_told_in_the_newest_thread_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def has_never_moved(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(ChannelSenders, "_moved_later", has_never_moved)
+    seeds = iter(range(38, 58))
+    broken_by = (v for seed in seeds for v in Simulation(seed).run().violations)
+    assert any("and its session was anchored in" in violation.what for violation in broken_by)
 
 
 def look_for(told: str, first: int) -> None:

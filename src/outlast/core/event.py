@@ -6,7 +6,7 @@ Refuses to know where records come from: `log/reader.py` reads them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -170,6 +170,31 @@ def wire_data(data: Mapping[str, Any]) -> Mapping[str, Any]:
     if found := INSTANTS & data.keys():
         return {**data, **{name: rfc3339(data[name]) for name in found}}
     return data
+
+
+ALWAYS_TOLD = frozenset(
+    {
+        r.TurnCompleted,
+        r.TurnFailed,
+        r.TurnCancelled,
+        r.RequestOpened,
+        r.AuthorizationRequired,
+        r.SessionCompleted,
+        r.SessionFailed,
+        r.SessionEnded,
+    }
+)
+"""Records at which the session's outbox cursors are looked at, whatever the lane knows of them.
+
+A session may be anchored by another of its lanes, of which this one's owner does not hear.
+"""
+
+
+def has_to_tell(records: Sequence[r.AnyRecord], known: frozenset[str]) -> bool:
+    """Say whether there may be something to tell, where types of records are `known` to be told."""
+    if not ALWAYS_TOLD.isdisjoint(map(type, records)):
+        return True
+    return bool(known) and any(type_of(record) in known for record in records)
 
 
 def type_of(record: r.AnyRecord) -> str:

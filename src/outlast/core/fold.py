@@ -623,7 +623,6 @@ def lane_blocked(lane: Lane, e: r.LaneBlocked) -> Lane:
 
 SESSION_WIDE = (
     r.SessionStarted,
-    r.SessionRekeyed,
     r.SessionCompleted,
     r.SessionFailed,
     r.SessionEnded,

@@ -20,7 +20,7 @@ from outlast.core.amount import BudgetChange, BudgetHold, BudgetKey, BudgetTerms
 from outlast.core.budget import active_time, session_terms
 from outlast.core.budget_charge import reserves
 from outlast.core.budget_fold import changes_of, with_terms
-from outlast.core.event import type_of
+from outlast.core.event import has_to_tell
 from outlast.core.fold import fold
 from outlast.core.index import index, makes_progress, status_of
 from outlast.core.lane import CONTENDED, PROVIDER, RUNNING, UNDONE, Lane, Turn
@@ -535,7 +535,7 @@ class OwnedLane:
             status=status_of(state),
             turn=state.turn.id if state.turn else "",
             wait=state.waiting if release else (),
-            tells=bool(state.tells) and any(type_of(record) in state.tells for record in records),
+            tells=has_to_tell(records, state.tells),
             ready_at=ready_at,
             release=release,
             awaits_permit=awaits_permit,

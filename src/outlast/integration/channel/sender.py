@@ -10,7 +10,7 @@ from outlast.clock import Clock
 from outlast.core.event import Event
 from outlast.core.instant import date_of
 from outlast.core.name import OF_CHANNEL, storable_key
-from outlast.core.record import Entry, NewOutboxCursor, SessionRekeyed
+from outlast.core.record import Entry, NewOutboxCursor, SessionRekeyed, SessionStarted
 from outlast.errors import DispatchConflict, SessionOver, Unreachable
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.outgoing import compose
@@ -91,17 +91,16 @@ class ChannelSenders:
     async def _thread(self, channel: Channel, event: Event) -> str | None:
         """Return the thread of a channel in which a session's event is told, if it is.
 
-        That is where the session is anchored: the newest token of a thread that leads to it. A
-        session that is over has no such token any more; then it is the newest of all. What
-        happened before it was anchored in another channel is told where it was then.
+        That is where the session was anchored when it happened: whatever has moved the session
+        since, and however often it is told, a thread is told what happened while it was the one.
         """
         tokens = await self._store.listing.tokens(event.session_id)
         known = [(token, leads) for token, leads in tokens if token.startswith(OF_CHANNEL)]
         if not known:
             return None
-        is_alone = all(channel.thread(token) is not None for token, _ in known)
-        if not is_alone and await self._moved_later(event):
-            return channel.thread(await self._anchored_before(event) or known[0][0])
+        # Of a session that has moved, the log says where it was. One that never did is looked up.
+        if len(known) > 1 and await self._moved_later(event):
+            return channel.thread(await self._anchored_before(event))
         living = [token for token, leads in known if leads] or [token for token, _ in known]
         return channel.thread(living[-1])
 
@@ -115,7 +114,10 @@ class ChannelSenders:
         return False
 
     async def _anchored_before(self, event: Event) -> str:
-        """Return the token by which a session was last anchored before something happened."""
+        """Return the token by which a session was last anchored before something happened.
+
+        A session may have begun in a thread.
+        """
         position = event.offset
         while entries := (await self._store.log.read_back(event.session_id, position)).entries:
             if found := [anchor for entry in entries if (anchor := anchor_in(entry))]:
@@ -126,8 +128,12 @@ class ChannelSenders:
 
 def anchor_in(entry: Entry) -> str:
     """Return the token of a channel's thread with which a record anchors a session, if it does."""
-    record = entry.record
-    return record.token if isinstance(record, SessionRekeyed) and record.outbox else ""
+    match entry.record:
+        case SessionStarted(token=token) if token.startswith(OF_CHANNEL):
+            return token
+        case SessionRekeyed(token=token, outbox=outbox) if outbox:
+            return token
+    return ""
 
 
 async def tell_nobody(channel: str, event: Event) -> None:

@@ -156,8 +156,6 @@ class SessionLog:
             # worker.
             if self.started:
                 self._note(entry, lane.fold(self.started))
-            for anchored in self.anchored:
-                self._note(entry, lane.fold(anchored))
         self._note(entry, lane.add(entry, self.slices))
         self._note(entry, self._state(entry))
         self._share(entry, lane)
@@ -195,12 +193,12 @@ class SessionLog:
         record = entry.record
         if isinstance(record, STATE_RECORDS):
             self.slices = change(self.slices, record)
+        if isinstance(record, r.SessionRekeyed) and record.outbox:
+            self.anchored.append(entry)
         if not isinstance(record, SESSION_WIDE):
             return
         if isinstance(record, r.SessionStarted):
             self.started = self.started or entry
-        elif isinstance(record, r.SessionRekeyed):
-            self.anchored += [entry] if record.outbox else []
         else:
             self.ended = self.ended or entry
         for lane in self.lanes.values():

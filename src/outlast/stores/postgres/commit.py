@@ -406,9 +406,7 @@ def size_of(commit: Commit) -> int:
 
 
 def marks_of(index: Index) -> int:
-    return (CHANGES_SLICES if index.changes_slices else 0) | (
-        STARTS_OR_ENDS if index.over or index.outbox else 0
-    )
+    return (CHANGES_SLICES if index.changes_slices else 0) | (STARTS_OR_ENDS if index.over else 0)
 
 
 def add_index(wanted: CommitJson, commit: Commit) -> None:

@@ -87,7 +87,7 @@ def write_commit(db: Database, commit: Commit, sent: list[Admission]) -> Result:
     checksum = ""
     if commit.records:
         marks = CHANGES_SLICES if index.changes_slices else 0
-        marks |= STARTS_OR_ENDS if index.over or index.outbox else 0
+        marks |= STARTS_OR_ENDS if index.over else 0
         data = append(db, lane.next_key, commit.lane, commit.body, len(commit.records), at, marks)
         checksum = checksum_of(at, data)
     if commit.tells:

@@ -104,6 +104,36 @@ class DeploymentRetired(HistoryNote, frozen=True, kw_only=True, tag=True):
     left: int
 
 
+class ThreadTold(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A thread of a channel, by its token, was told an event; `taken` if the teller heard so."""
+
+    token: str
+    session_id: str
+    offset: int
+    event: str
+    taken: bool
+
+
+class TellerKilled(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """A process that tells threads what happens was killed."""
+
+    teller: str
+
+
+class ThreadPosted(HistoryNote, frozen=True, kw_only=True, tag=True):
+    """Something said in a thread was accepted by a session; `asked_at` is the last note before.
+
+    `post` is its id: what is posted again has the receipt of the first time.
+    """
+
+    token: str
+    tenant: str
+    post: str
+    session_id: str
+    offset: int
+    asked_at: int
+
+
 class CallPermitted(HistoryNote, frozen=True, kw_only=True, tag=True):
     """The store let a call begin under all its limits."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from outlast.testing.simulation.check_anchor import anchors_hold
 from outlast.testing.simulation.check_budget import budgets_are_kept
 from outlast.testing.simulation.check_call import (
     interrupted_effects_are_not_repeated,
@@ -57,6 +58,7 @@ PROMISES: dict[str, PromiseCheck] = {
     "limits hold": limits_hold,
     "queues hold": queues_hold,
     "deployments hold": deployments_hold,
+    "anchors hold": anchors_hold,
     "children are started once": children_are_started_once,
     "waits end once, in their time": waits_end_in_their_time,
     "callers are quoted": callers_are_quoted,

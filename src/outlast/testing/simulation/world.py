@@ -14,6 +14,7 @@ from outlast.app import Outlast
 from outlast.core.amount import BudgetKey
 from outlast.core.record import NO_USAGE
 from outlast.errors import SessionOver
+from outlast.integration.channel import Channel
 from outlast.log.verify import verify
 from outlast.session import AT_REST, Session
 from outlast.store import SessionInfo, Store, UsageFilter
@@ -35,6 +36,7 @@ from outlast.testing.simulation.random_agent import (
     random_agents,
     random_budgets,
 )
+from outlast.testing.simulation.random_channel import RandomChannels
 from outlast.testing.simulation.random_context import random_window
 from outlast.testing.simulation.random_deployment import RandomDeployments
 from outlast.testing.simulation.random_queue import QueueOperator
@@ -109,6 +111,14 @@ class SimulatedWorld:
             self._workers, self.memory, self._clock, self._fault_plan, self.history
         )
         self._connections: list[SimulatedConnection] = []
+        self._channels = RandomChannels(
+            seed,
+            self._agents,
+            self.memory,
+            self.history,
+            self._app,
+            wanted=agents is None,
+        )
 
     # Run
 
@@ -125,6 +135,7 @@ class SimulatedWorld:
         faults = asyncio.create_task(self._faults.strike_repeatedly())
         outages = asyncio.create_task(self._provider.come_and_go())
         edits = asyncio.create_task(self._edit_repeatedly())
+        posts = asyncio.create_task(self._channels.live())
         readers = [self._begin(ProcessLife(f"r{n}"), self._read) for n in range(READERS)]
         people = [self._begin(ProcessLife(f"p{n}"), self._live) for n in range(PEOPLE)]
         await asyncio.gather(*people)
@@ -134,6 +145,7 @@ class SimulatedWorld:
         await end(changes)
         await end(deploys)
         await end(edits)
+        await end(posts)
         if self._program:
             self._program.edition = LEAN
         self._provider.mend()
@@ -141,6 +153,7 @@ class SimulatedWorld:
         self._faults.make_good()
         await self._deployments.settle([process.life.name for process in self._workers.living])
         unfinished = await self._finish()
+        await self._channels.settle()
         for reader in readers:
             await end(reader)
         held = [*await self._held_by_workers()]
@@ -154,11 +167,18 @@ class SimulatedWorld:
     ) -> asyncio.Task[Any]:
         return self.loop.create_task(work(life, self._app(life)), context=life.context())
 
-    def _app(self, life: ProcessLife) -> Outlast:
+    def _app(self, life: ProcessLife, channels: Sequence[Channel] = ()) -> Outlast:
         clock = VirtualClock(self.loop, f"{self._seed}/{life.name}")
         connection = SimulatedConnection(self._store, life, self._fault_plan, self.history, clock)
         self._connections.append(connection)
-        app = Outlast(self._defined, store=connection, worker=None, clock=clock, public_url=ADDRESS)
+        app = Outlast(
+            self._defined,
+            store=connection,
+            worker=None,
+            clock=clock,
+            public_url=ADDRESS,
+            channels=channels,
+        )
         if self._oauth_service:
             app._connections = self._oauth_service.connections(
                 connection, clock, ADDRESS, app._inbox.reply
