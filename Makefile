@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 UV := 0.13.7
 PIP_AUDIT := 2.10.1
+SUITE := tests/js/conformance
 JS := tests/js/node_modules/.package-lock.json
 
 # Where this is set, every process that a test starts would compile all sources anew.
@@ -18,7 +19,7 @@ PYTHON ?= $(shell for py in $(foreach minor,11 12 13 14 15 16 17 18 19 20,python
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check format lint types architecture bench bench-peers load soak sim chaos mutants docs \
+.PHONY: help demo test check format lint types architecture bench bench-peers load soak sim chaos conformance mutants docs \
 	diagrams golden dist sync lock audit clean
 
 help: ## list the targets
@@ -74,6 +75,11 @@ chaos: $(VENV)/.dev ## kill workers and shake databases for minutes (options: AR
 docs: $(VENV)/.dev $(JS) ## build the documentation site into site/ (or look at it: ARGS=serve)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)
 
+conformance: $(VENV)/.dev ## the Durable Streams suite's reading tests on runs (options: ARGS="--only SSE")
+	@test -d $(SUITE)/node_modules || NODE_OPTIONS="$$NODE_OPTIONS --use-system-ca" $(BIN)/npm ci --prefix $(SUITE) \
+		--ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@PYTHONPATH=tests:tests/support:tests/e2e $(BIN)/python -m conformance $(ARGS)
+
 mutants: $(VENV)/.dev ## change the code in small ways: which tests notice? (options: ARGS="--minutes 10 --seed 7")
 	@PYTHONPATH=tests:tests/support $(BIN)/python -m mutants $(ARGS)
 
@@ -105,7 +111,7 @@ audit: ## ask an advisory service about the locked versions (no part of `check`)
 	"$$tmp/bin/python" .ci/audit.py
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) tests/js/node_modules build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/js/node_modules $(SUITE)/node_modules build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 define require-python
