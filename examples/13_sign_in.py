@@ -1,7 +1,4 @@
-"""A tool that acts in somebody's name: they sign in once, and the task waits until they have.
-
-Needs the extra `connections`.
-"""
+"""A tool in somebody's name: they sign in once, the task waits (needs the extra `connections`)."""
 
 import asyncio
 import secrets
