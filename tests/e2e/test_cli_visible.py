@@ -257,6 +257,16 @@ def test_a_text_log_line_cannot_be_forged() -> None:
     assert " session=ses_1 " in lines[0]
 
 
+def test_a_word_in_a_log_line_hides_nothing() -> None:
+    record = logging.LogRecord("outlast", logging.INFO, "x.py", 1, "hello", (), None)
+    record.lane = "a\u202eb"
+    assert TextFormatter().format(record).endswith(' lane="a\\u202eb"')
+
+
+def test_a_text_on_one_line_hides_nothing() -> None:
+    assert output.one_line(" a\u202e \n b") == "a\\u202e b"
+
+
 def test_a_json_log_line_is_one_line_without_c1_controls() -> None:
     line = JsonFormatter().format(log_record(HOSTILE))
     check_shown(line)
