@@ -403,9 +403,10 @@ class Simulation:
             self._record(action, SummaryLost(self._failure(), usage))
             return
         until = self.choose([0, *view.offsets[: len(view.offsets) - view.unsettled]])
-        if until in (first := {*view.offsets[:1], *view.began}):
+        kept = {*view.offsets[:1], *view.began, *([view.open_answer] if view.open_answer else [])}
+        if until in kept:
             until = 0
-        keep = tuple(sorted({offset for offset in first if offset <= until}))
+        keep = tuple(sorted({offset for offset in kept if offset <= until}))
         results = dict.fromkeys(view.result_offsets, "cleared")
         text = "so far" if until else ""
         self._record(action, Compacted(3, until, keep, text, results, usage=usage))
