@@ -24,15 +24,15 @@ from outlast import Outlast, Tool
 from outlast.agents.runtime import model_call as ask
 from outlast.agents.runtime import tool_call as run
 from outlast.core import codec
-from outlast.engine import lane_runner as carry
+from outlast.engine import lane_runner, result_recorder
 from outlast.engine import owned_lane as owned
 
 SLICE = 20
 
 # What runs on the event loop's thread besides the store.
 LOOP = {
-    "decide": ((carry, "decide"),),
-    "records": ((carry, "opening"), (carry, "outcome")),
+    "decide": ((lane_runner, "decide"),),
+    "records": ((lane_runner, "opening"), (result_recorder, "outcome")),
     "fold": ((owned.OwnedLane, "write"),),
     "encode": ((codec, "encode"),),
     "commit made ready": ((owned.OwnedLane, "_prepare"),),
