@@ -1,11 +1,14 @@
 """What a body can do through its context, and that it finds all of it again when it runs anew."""
 
 import asyncio
+from collections import Counter
 from datetime import datetime, timedelta
+from itertools import cycle
 from typing import Any
 
 import pytest
 from msgspec import Struct
+from pydantic import BaseModel
 from scene import FAST, agent, at_standstill, log_of, running, the, until
 
 from outlast import Outlast, Run, WorkflowContext, workflow
@@ -300,3 +303,37 @@ async def test_a_step_that_takes_too_long_may_have_happened() -> None:
 
     async with running(slow) as app:
         assert await outcome(app, slow) == "STEP_INTERRUPTED,TIMEOUT"
+
+
+class Basket(BaseModel):
+    kinds: set[int]
+    more: dict[int, frozenset[int | None]] = {}
+
+
+async def test_a_set_is_the_same_argument_item_and_input_in_whatever_order_it_comes() -> None:
+    orders, made = cycle([(0, 8), (8, 0)]), Counter[str]()
+
+    @workflow
+    async def pack(ctx: WorkflowContext, basket: Basket) -> int:
+        made["child"] += 1
+        return len(basket.kinds)
+
+    async def weigh(*given: object) -> int:
+        made["step"] += 1
+        return 1
+
+    @workflow
+    async def shop(ctx: WorkflowContext) -> int:
+        made["pass"] += 1
+        order = next(orders)  # as the order of a set's texts is another in each process
+        basket = Basket(kinds=set(order), more={1: frozenset(order), 2: frozenset([None, 1])})
+        done: int = await ctx.step(weigh, set(order), basket, {1: {*order, None}})
+        done += sum(await ctx.map(lambda item: ctx.step(weigh, 1), [basket]))
+        await ctx.sleep(0.001)
+        return done + (await ctx.run(pack, basket))
+
+    async with running(shop, pack) as app:
+        result = await (await app.run(shop)).wait()
+
+    assert result.output == 4
+    assert made == {"pass": 3, "step": 2, "child": 1}

@@ -72,6 +72,20 @@ async def test_creation_is_first_writer_wins_and_an_ended_run_is_never_made_acti
             await app.run(sell, Order(item="rum"), dispatch_id="monday")
 
 
+async def test_an_input_is_the_same_whatever_the_order_of_what_has_none() -> None:
+    @workflow
+    async def count(ctx: WorkflowContext, given: dict[str, set[int]]) -> int:
+        return len(given)
+
+    async with running(count) as app:
+        first = await app.run(count, {"a": {0, 8}, "b": {1}}, dispatch_id="monday")
+        again = await app.run(count, {"b": {1}, "a": {8, 0}}, dispatch_id="monday")
+
+        assert again.id == first.id
+        with pytest.raises(DispatchConflict):
+            await app.run(count, {"a": {0}, "b": {1}}, dispatch_id="monday")
+
+
 async def test_a_run_says_how_it_stands_and_what_it_was_started_with() -> None:
     async with at_standstill(sell) as (app, clock):
         run = await app.run(sell, Order(item="tea"), delay=60)

@@ -18,7 +18,7 @@ from outlast.core import record as r
 from outlast.core.instant import Span, milliseconds
 from outlast.core.lane import SessionMode, StartMode
 from outlast.core.message import Content, Said, content_of
-from outlast.core.name import MAIN, check_dispatch, check_id, check_who
+from outlast.core.name import MAIN, args_digest, check_dispatch, check_id, check_who
 from outlast.core.tag import check_tags
 from outlast.errors import InvalidInput, TokenTaken
 from outlast.net.signature import secrets_of
@@ -210,7 +210,9 @@ def fingerprint(started: r.SessionStarted, content: Content, lane: str, given: s
     # agent's code has subscribed to may be something else by then.
     asked = tuple(cursor for cursor in started.outbox if cursor.url)
     asked_for = replace(started, token="", deadline_at=0, starts_at=0, outbox=asked)
-    return fingerprint_of(asked_for, content, lane, *([given] if given else ()))
+    # The same input is another text where a caller names its parts in another order.
+    of_input = (args_digest(started.agent, given),) if given else ()
+    return fingerprint_of(asked_for, content, lane, *of_input)
 
 
 def check(new: NewSession) -> None:

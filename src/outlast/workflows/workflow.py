@@ -58,6 +58,7 @@ class Workflow(Generic[In, Out]):
         self.output_type: Any = hints.get("return", Any)
         self.returns = ReturnType(self.output_type)
         self._input = self._adapter(self.input_type)
+        self._has_sets = "'uniqueItems'" in str(shape_of(self.input_type))
         self.limit = checked_limit(f"the limit of {self.name}", limit)
         self.queue = check_queue(queue) if queue else ""
         self.max_depth = count_of("max_depth", max_depth, least=0)
@@ -129,7 +130,8 @@ class Workflow(Generic[In, Out]):
             if given is not None:
                 raise InvalidInput(f"the workflow {self.name} takes no input")
             return NO_INPUT
-        text = to_json(given, f"the input of {self.name} is")
+        # By this text a child of a run is known, and one start from another of its dispatch.
+        text = to_json(given, f"the input of {self.name} is", stable=self._has_sets)
         self.parse(text)
         return text
 

@@ -330,7 +330,7 @@ class MapJoin(Join):
 
 def digest_of(item: Any) -> str:
     """Return what the branch of an item is known by."""
-    text = to_json(item, "an item of ctx.map is")
+    text = to_json(item, "an item of ctx.map is", stable=True)
     return f"={args_digest('map', text)[:20]}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -34,13 +34,14 @@ UNENCODABLE = (TypeError, ValueError, OverflowError, PydanticSerializationError,
 LONGEST_PATH = 200
 
 
-def to_json(value: Any, whose: str = "this is") -> str:
+def to_json(value: Any, whose: str = "this is", *, stable: bool = False) -> str:
     """Return a value as JSON text, or say why that cannot be.
 
-    `whose` begins the sentence that says so: "refund returned", for example.
+    `whose` begins the sentence that says so: "refund returned", for example. A `stable` text is the
+    same in every process: a set has another order in each.
     """
     try:
-        return encoded(value)
+        return encoded_in_order(value) if stable else encoded(value)
     except UNENCODABLE as error:
         raise NotEncodable(
             f"{whose} {described(value)}, which cannot be stored: {error}; use plain data, a"
@@ -48,14 +49,24 @@ def to_json(value: Any, whose: str = "this is") -> str:
         ) from error
 
 
-def encoded(value: Any) -> str:
-    text = msgspec.json.encode(value, enc_hook=_plain).decode()
+def encoded(
+    value: Any, *, in_order: bool = False, order: Literal["deterministic"] | None = None
+) -> str:
+    hook = _in_order if in_order else _plain
+    text = msgspec.json.encode(value, enc_hook=hook, order=order).decode()
     if is_deep(text):
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     # A second look only at texts that may hold one: nearly all hold none.
     if "null" in text:  # which is what a number becomes that JSON has no word for
         check_finite(msgspec.to_builtins(value, enc_hook=_plain))
     return text
+
+
+def encoded_in_order(value: Any) -> str:
+    try:
+        return encoded(value, in_order=True, order="deterministic")
+    except TypeError:  # also of what cannot be sorted that way: numbers as keys, None in a set
+        return encoded(sets_in_order(value, value), in_order=True)
 
 
 def described(value: Any) -> str:
@@ -132,6 +143,26 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return to_jsonable_python(value)
+
+
+def _in_order(value: Any) -> Any:
+    plain = _plain(value)
+    if isinstance(value, BaseModel):
+        return sets_in_order(plain, value.model_dump())
+    return plain
+
+
+def sets_in_order(plain: Any, value: Any) -> Any:
+    """Return plain data with a sorted list for each set of the value that it was made of."""
+    match value, plain:
+        case dict(), dict() if len(plain) == len(value):
+            pairs = zip(plain.items(), value.values(), strict=True)
+            return {name: sets_in_order(each, part) for (name, each), part in pairs}
+        case ((list() | tuple()), (list() | tuple())) if len(plain) == len(value):
+            return [sets_in_order(each, part) for each, part in zip(plain, value, strict=True)]
+        case ((set() | frozenset()), _):
+            return sorted(plain, key=encoded)
+    return plain
 
 
 def check_finite(value: Any) -> None:

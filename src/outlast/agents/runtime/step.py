@@ -141,7 +141,7 @@ def step_name(function: Any, args: tuple[Any, ...], name: str | None) -> str:
     inner = function
     while isinstance(inner, partial):
         said, inner = ((*inner.args, *said), inner.keywords), inner.func
-    text = to_json(said, f"the arguments of the step {found} are")
+    text = to_json(said, f"the arguments of the step {found} are", stable=True)
     return f"={quoted(found)}={args_digest(found, text)[:20]}"
 
 
