@@ -1,6 +1,7 @@
 """Commits: what a lane's owner writes, the answers to it, and a tool's transaction.
 
-`log.py` says what `commit` promises; `docs/internals.md` tells how the engine makes commits.
+Owns the fields of these. `log.py` says what `commit` promises; how the engine makes commits is told
+in `docs/explanation/internals.md`.
 """
 
 from collections.abc import Sequence
