@@ -40,17 +40,17 @@ from outlast.agents.tool import Function, Tool
 from outlast.agents.validation import (
     alias_names,
     checked_instructions,
+    checked_list,
     checked_milestones,
     checked_models,
     checked_name,
     checked_planning,
     checked_settings,
-    collect,
+    checked_subscriptions,
     model_name,
-    one_of_each_name,
     output_spec,
-    several,
-    tools_of,
+    subagent_tools,
+    tools_by_name,
 )
 from outlast.core.policy import OnBusy, OnPartial, Policy, Resume
 from outlast.core.queue import check_queue
@@ -138,20 +138,20 @@ class Agent(Generic[Deps, Out]):
             if isinstance(instructions, PromptTemplate)
             else None
         )
-        own = [*several(name, "tools", tools), *(self.prompt.tools if self.prompt else ())]
+        own = [*checked_list(name, "tools", tools), *(self.prompt.tools if self.prompt else ())]
         others = [
-            *tools_of(name, subagents),
+            *subagent_tools(name, subagents),
             *(planning_tools() if self.planning else ()),
             *skill_tools(self.skills),
             *([reading_tool(self.context)] if self.context else ()),
         ]
-        self.tools = collect(name, own, others)
+        self.tools = tools_by_name(name, own, others)
         self.aliases = alias_names(name, self.tools)
         texts = [self.planning.instructions if self.planning else "", guidance]
         self.guidance = "\n\n".join(filter(None, texts))
         self.specs = tuple(tool.spec for tool in self.tools.values())
         self.output, self.wraps_output = output_spec(name, output_type)
-        self.subscriptions = one_of_each_name(name, subscriptions)
+        self.subscriptions = checked_subscriptions(name, subscriptions)
         remote = [each.host for each in subagents if isinstance(each, RemotelyHosted)]
         self.elsewhere = {each.name: each for each in remote}
         self.rules = checked_rules(name, rules, self.tools)

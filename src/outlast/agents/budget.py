@@ -1,4 +1,9 @@
-"""Budgets as an author or an operator states them: `Budget(usd=2, on_end="ask")`."""
+"""Budgets as an author or an operator states them: `Budget(usd=2, on_end="ask")`.
+
+Owns the check of what is stated, and its translation into the terms that are recorded
+(`core/amount.py`) and back. What is reserved, spent and refused is decided in `core/budget.py` and
+`core/budget_admission.py`.
+"""
 
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation

@@ -1,4 +1,8 @@
-"""The rules of one agent, by kind, and the checks of its list of them."""
+"""The rules of one agent, by kind, and the checks of its list of them.
+
+Owns in which order rules are asked, and which lists are refused: two of one name, tools that wait
+for each other. What a rule is stands in `rule.py`; `runtime/rule_run.py` runs them.
+"""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,9 @@
-"""Tools: functions that a model may call, and what their authors say about them."""
+"""Tools: functions that a model may call, and what their authors say about them.
+
+Owns the decorator `tool`, a tool's schema, and its settings: approval, limits, keys, what an
+interruption means. Refuses to know when a call may begin (`core/decide.py`, `engine/start_gate.py`)
+and how it is run (`runtime/tool_call.py`).
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Sequence

@@ -1,4 +1,9 @@
-"""Checks the parts of an agent's definition."""
+"""Checks each setting of an agent's definition, so that a wrong one fails where the agent is made.
+
+Owns what a name, a model, a list of tools or a plan may be, and the sentences of the errors about
+them. Refuses to know what the parts are for: `agent.py` puts them together, and `runtime/` uses
+them. What a tool says of itself is checked in `tool.py`, a list of rules in `rule_set.py`.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +37,11 @@ def checked_name(name: Any) -> str:
     return name
 
 
-def collect(
+def tools_by_name(
     agent: str, tools: Sequence[Tool | Function], others: Sequence[Tool]
 ) -> dict[str, Tool]:
     """Return tools by name, with those by which other agents are asked."""
-    given: list[Tool | Function] = [*several(agent, "tools", tools), *others]
+    given: list[Tool | Function] = [*checked_list(agent, "tools", tools), *others]
     found: dict[str, Tool] = {}
     for item in given:
         made = item if isinstance(item, Tool) else Tool(item)
@@ -66,7 +71,7 @@ def alias_names(agent: str, tools: Mapping[str, Tool]) -> dict[str, str]:
     return found
 
 
-def several(agent: str, what: str, given: Any) -> list[Any]:
+def checked_list(agent: str, what: str, given: Any) -> list[Any]:
     """Return what an agent has any number of."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidDefinition(f"{what} of agent {agent} have to be given in a list", agent=agent)
@@ -167,9 +172,9 @@ def checked_milestones(
     return given
 
 
-def tools_of(agent: str, subagents: Sequence[Any]) -> list[Tool]:
+def subagent_tools(agent: str, subagents: Sequence[Any]) -> list[Tool]:
     """Return the tools by which other agents are asked."""
-    for each in several(agent, "subagents", subagents):
+    for each in checked_list(agent, "subagents", subagents):
         if not callable(getattr(each, "as_tool", None)):
             raise InvalidDefinition(
                 f"a {type(each).__name__} is no agent that agent {agent} can ask", agent=agent
@@ -194,9 +199,9 @@ def output_spec(agent: str, kind: type | None) -> tuple[ToolSpec | None, bool]:
     return ToolSpec(OUTPUT_TOOL, "Give the final answer.", schema), wraps
 
 
-def one_of_each_name(agent: str, given: Sequence[Subscription]) -> tuple[Subscription, ...]:
+def checked_subscriptions(agent: str, given: Sequence[Subscription]) -> tuple[Subscription, ...]:
     """Return subscriptions, if each can be told from the others."""
-    for each in several(agent, "subscriptions", given):
+    for each in checked_list(agent, "subscriptions", given):
         if not isinstance(each, Subscription):
             raise InvalidDefinition(
                 f"a {type(each).__name__} of agent {agent} is no Subscription", agent=agent

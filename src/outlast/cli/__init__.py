@@ -1,4 +1,8 @@
-"""The command line: one file per command, and here their list."""
+"""The command line: one file per command, and here their list.
+
+A command reads its options and asks the app, the client or the store; what commands share (options,
+output, errors, signals) is in `terminal/`. No other room imports this one.
+"""
 
 import gc
 import sys

@@ -1,4 +1,9 @@
-"""The client of one server: starts sessions and runs there and finds those that exist."""
+"""The client of one server: starts sessions and runs there and finds those that exist.
+
+Owns the arguments that an app in this process takes as well, and the route that each goes to. How
+a request is sent and repeated is in `connection.py`; what can be done with one session is in
+`session.py`, with one run in `run.py`.
+"""
 
 import ssl
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,9 @@
-"""Turns the server's answers into the types that an app in this process returns."""
+"""Turns the server's answers into the types that an app in this process returns.
+
+Fields that are not known here are left out, so a client can read a newer server. An answer that is
+no Outlast server's is an error that says so. The other direction is `encode.py`; answers that are
+errors are read in `error.py`.
+"""
 
 from datetime import datetime
 from typing import Any, TypeVar, cast

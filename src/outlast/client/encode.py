@@ -1,4 +1,8 @@
-"""Turns arguments into the server's requests, with the checks of an app in this process."""
+"""Turns arguments into the server's requests, with the checks of an app in this process.
+
+What is wrong is refused before anything is sent, by the same error as without a wire. Knows no
+route and no connection. The other direction is `decode.py`.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

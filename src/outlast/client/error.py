@@ -1,4 +1,8 @@
-"""Answers that are errors, as the errors that they are: the same classes as without a wire."""
+"""Answers that are errors, as the errors that they are: the same classes as without a wire.
+
+Owns which class a code becomes, and what an answer means that no Outlast server gave. Whether to
+try again is decided in `retry.py` and by whoever sent the request.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,8 @@
-"""The parts of a server beside its sessions: workers, queues, providers, channels, deployments."""
+"""The parts of a server beside its sessions: workers, queues, providers, channels, deployments.
+
+Owns their routes. Each class has the methods of the same part of an app (`app.workers`, …). The
+pages that they return are read in `listing.py`.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,8 @@
-"""Pages of what there is on a server: sessions, open requests, lanes, workers."""
+"""Pages of what there is on a server: sessions, open requests, lanes, workers.
+
+Owns the shape of each page over the wire, and its cursor. Which route gives a page is known to
+`client.py` and `fleet.py`.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime

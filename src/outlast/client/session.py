@@ -1,4 +1,9 @@
-"""A session on a server, held like one that is here: send, answer, read, wait."""
+"""A session on a server, held like one that is here: send, answer, read, wait.
+
+Owns the routes of one session, and the bookmark by which a reader goes on later. Has the methods of
+`outlast.session.Session` and keeps no copy of what the server knows. Streams are read in
+`stream.py`; answers become types in `decode.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A session's events over HTTP, from a cursor on; reconnects when the connection breaks."""
+"""A session's events over HTTP, from a cursor on; reconnects when the connection breaks.
+
+Owns the difference between a stream that ended and one that was cut: the end of a body alone is not
+believed. How long failures are borne is in `retry.py`.
+"""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing

@@ -1,4 +1,8 @@
-"""The server as one ASGI app: run by itself, or mounted in another."""
+"""The server as one ASGI app: run by itself, or mounted in another.
+
+Owns the order of the middleware, and what a request is told that no route takes. Sockets are the
+affair of `serve.py`; what the routes do is in `route/` and `stream/`.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext

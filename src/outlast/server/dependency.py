@@ -1,4 +1,8 @@
-"""FastAPI dependencies of the routes: principal and scope, the backend, documented errors."""
+"""FastAPI dependencies of the routes: principal and scope, the backend, documented errors.
+
+Owns which scope stands behind which name (`Reader`, `Sender`, `Admin`, …). Who a caller is was
+found before any route is asked: see `auth.py`.
+"""
 
 from typing import Annotated, Any
 

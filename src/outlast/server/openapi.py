@@ -1,4 +1,8 @@
-"""The OpenAPI document: made of the routes and their types, with what every answer has added."""
+"""The OpenAPI document: made of the routes and their types, with what every answer has added.
+
+Owns only what FastAPI does not know of them or gets wrong: headers of all answers, scopes, nulls in
+examples. The types themselves are in `model/`.
+"""
 
 from typing import Any
 

@@ -1,4 +1,8 @@
-"""A session as one answer: how it stands, what each lane waits for, what it has cost."""
+"""A session as one answer: how it stands, what each lane waits for, what it has cost.
+
+Owns what of it a principal may see, and the page of lanes that is told. Made of the store's lists
+and the end of the log; the shape of the answer is `model/session.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,8 @@
-"""Settings of the server: where it listens, how it authenticates, how much it accepts."""
+"""Settings of the server: where it listens, how it authenticates, how much it accepts.
+
+Owns their names, defaults and checks. What each limit does is in `limit.py`, `http_connection.py`
+and `response_limit.py`.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,9 @@
-"""The workflows of an app by name."""
+"""The workflows of an app by name: which there are, and which one is meant.
+
+Owns the sentences for a name that is taken, unknown, or of another workflow than the app's.
+Refuses to know what a workflow does (`workflow.py`) and how a run of it is started
+(`session/start.py`).
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,9 @@
-"""A workflow: an async function with typed input and output, and how its runs behave."""
+"""A workflow: an async function with typed input and output, and how its runs behave.
+
+Owns the decorator `workflow`, the reading and writing of a run's input and output, and the policy
+that the engine carries a run by. Refuses to know what the body does: it is run by `body.py`, and
+speaks to the log through `context.py`.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,8 @@
-"""Counts a run from the log and the files outside it: a table for people, JSON for programs."""
+"""Counts a run from the log and the files outside it: a table for people, JSON for programs.
+
+Owns what the demo claims at its end, and that each number is read after all kills, from what is
+left. What is shown meanwhile is `display.py`'s affair.
+"""
 
 import shutil
 import sys

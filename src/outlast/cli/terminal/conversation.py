@@ -1,4 +1,8 @@
-"""One conversation: whose turn it is, what is shown, what is asked, and how it is left."""
+"""One conversation: whose turn it is, what is shown, what is asked, and how it is left.
+
+Owns the order of these at a terminal or a pipe. How events look is in `transcript.py`, how a
+request is put in `prompt.py`, and lines are read in `line_reader.py`.
+"""
 
 import asyncio
 import re

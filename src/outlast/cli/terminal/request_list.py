@@ -1,4 +1,8 @@
-"""Open requests with numbers that stay theirs, and what became of those that are gone."""
+"""Open requests with numbers that stay theirs, and what became of those that are gone.
+
+Owns the list behind the screen of requests. Drawing it is `request_screen.py`'s affair, what one
+request takes of a line `request_layout.py`'s.
+"""
 
 from msgspec import Struct
 

@@ -1,4 +1,8 @@
-"""A conversation as it is shown while it happens: words as they come, calls on a line each."""
+"""A conversation as it is shown while it happens: words as they come, calls on a line each.
+
+Owns what stands on the screen already. Which events there are, and when a human is asked, is
+`conversation.py`'s affair; a single event in a few words is `event_line.py`'s.
+"""
 
 from collections.abc import Callable
 from typing import Any

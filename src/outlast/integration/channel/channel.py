@@ -1,4 +1,8 @@
-"""The contract of a channel, for those who write another one; an app's channels by name."""
+"""The contract of a channel, for those who write another one; an app's channels by name.
+
+Owns what a channel is asked for: verify and read a post, send an event. Refuses to know sessions:
+`receiver.py` brings what was read to one, `sender.py` has events sent.
+"""
 
 import re
 from abc import ABC, abstractmethod

@@ -1,4 +1,8 @@
-"""Inbound requests of a channel: as they were posted, and what they mean."""
+"""Inbound requests of a channel: as they were posted, and what they mean.
+
+Owns the types between a channel, which reads a post, and `receiver.py`, which takes what it means
+to a session. The other direction is `outgoing.py`.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,8 @@
-"""Outgoing events of a channel: an event of a session, with the text to show for it."""
+"""Outgoing events of a channel: an event of a session, with the text to show for it.
+
+Owns these texts. Which events a thread is told, and when one is sent again, is settled in
+`sender.py` and by the outbox.
+"""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,9 @@
-"""All channels of an app as receivers: what is posted to one goes to its session."""
+"""All channels of an app as receivers: what is posted to one goes to its session.
+
+Owns how a thread finds its session, how a session is anchored in a thread, and the dispatch id by
+which a post that comes twice counts once. Refuses to know signatures and shapes of posts: the
+channel itself does (`channel.py`).
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,8 @@
-"""Channels as a consumer of the outbox: each sends events, as text, to its sessions' threads."""
+"""Channels as a consumer of the outbox: each sends events, as text, to its sessions' threads.
+
+Owns which thread an event is told in: the one that its session was anchored in when it happened.
+When an event is sent, and sent again, is the affair of `integration/outbox/`.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress

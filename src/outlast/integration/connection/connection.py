@@ -1,4 +1,8 @@
-"""A connection as users define it: a service that users sign in to by OAuth 2.1."""
+"""A connection as users define it: a service that users sign in to by OAuth 2.1.
+
+Owns what may be said of a service, and keeps its secrets out of errors and log lines. The sign-in
+is in `oauth_flow.py`; `connections.py` gives tools their tokens.
+"""
 
 import re
 import ssl

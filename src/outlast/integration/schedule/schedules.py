@@ -1,4 +1,8 @@
-"""The schedules of an app: looked up, listed, paused, resumed and triggered."""
+"""The schedules of an app: looked up, listed, paused, resumed and triggered.
+
+Owns `app.schedules`, which joins what the code says of a schedule with what the store says. When
+one is due is decided in `decide.py` and acted upon in `scheduler.py`, by workers alone.
+"""
 
 from collections.abc import Callable, Container, Sequence
 from typing import Any

@@ -1,4 +1,8 @@
-"""A schedule's status: its document in the store beside its definition in the code."""
+"""A schedule's status: its document in the store beside its definition in the code.
+
+Owns the words for how the two can stand to each other: armed, paused, new, changed, gone. Reads
+neither: both are given by `schedules.py`.
+"""
 
 from datetime import datetime
 from typing import Literal

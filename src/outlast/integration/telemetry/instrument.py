@@ -1,4 +1,8 @@
-"""The tracer and the meters. Nothing else imports OpenTelemetry."""
+"""The tracer and the meters. Nothing else imports OpenTelemetry.
+
+Owns the names of spans and metrics, and the attributes of each. What is measured is decided where
+`Instruments` is called: see `traced.py`.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

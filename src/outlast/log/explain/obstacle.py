@@ -1,4 +1,8 @@
-"""Explains why calls that could begin do not: a limit without room, another call's key."""
+"""Explains why calls that could begin do not: a limit without room, a budget, another call's key.
+
+Owns the sentences about what other lanes and sessions hold. What a lane waits for by itself is in
+`turn.py`.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime

@@ -1,4 +1,9 @@
-"""Explains which worker owns a lane, or why none does."""
+"""Explains which worker owns a lane, or why none does.
+
+Owns the checks that say of each living worker why it does not take up a lane that is ready: what it
+serves, its deployment, how full it is. They repeat in words what the store's `claim` decides in
+SQL, and must change with it. What an owner waits for is explained by `lane.py` and `turn.py`.
+"""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -26,7 +31,7 @@ def who_carries(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
             worker=owner.worker,
             fence=info.fence,
         )
-        yield from how_it_came(info, evidence)
+        yield from takeover_of(info, evidence)
         return
     if info.worker:
         heir = "another worker" if evidence.workers else "the next worker that starts"
@@ -45,7 +50,7 @@ def who_carries(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
             yield Cause(kind="deaths", text=text)
         yield Cause(
             kind="worker",
-            text=f"it waits for a worker: {which(info, evidence)}",
+            text=f"it waits for a worker: {worker_missing(info, evidence)}",
             since=info.ready_at,
         )
 
@@ -59,7 +64,7 @@ HOW = {
 }
 
 
-def how_it_came(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
+def takeover_of(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
     """Say on which evidence the owner took over a turn that another had begun."""
     taken = evidence.find(info.lane, r.LaneTakenOver, worker=info.worker, fence=info.fence)
     if taken and isinstance(taken.record, r.LaneTakenOver) and taken.record.evidence in HOW:
@@ -73,7 +78,7 @@ def how_it_came(info: LaneInfo, evidence: ExplainEvidence) -> Iterator[Cause]:
         )
 
 
-def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
+def worker_missing(info: LaneInfo, evidence: ExplainEvidence) -> str:
     """Say which worker could take up a lane that is ready."""
     if not evidence.workers:
         return "none is running on this store"
@@ -83,14 +88,14 @@ def which(info: LaneInfo, evidence: ExplainEvidence) -> str:
     if evidence.deployments:
         fit = [worker for worker in fit if is_allowed(worker, info, evidence)]
         if not fit:
-            return of_no_deployment(info, evidence)
+            return deployment_missing(info, evidence)
     staying = [worker for worker in fit if not worker.draining]
     if not staying:
         return "all that serve it are draining"
     staying = [worker for worker in staying if not worker.silent]
     if not staying:
         return "the database hears of none that serves it"
-    staying = [worker for worker in staying if not leaves(worker, evidence)]
+    staying = [worker for worker in staying if not leaves_unfinished(worker, evidence)]
     if not staying:
         return (
             "all that serve it leave what was unfinished when they started (resume=False):"
@@ -112,22 +117,22 @@ def is_allowed(worker: WorkerInfo, info: LaneInfo, evidence: ExplainEvidence) ->
     pin = evidence.pins.get(info.lane)
     if pin and pin.deployment in (worker.deployment, ANYONE):
         return True
-    if worker.deployment != current_of(info.agent, evidence):
+    if worker.deployment != current_deployment(info.agent, evidence):
         return False
-    return pin is None or not (pin.stays or is_tended(pin, info, evidence))
+    return pin is None or not (pin.stays or is_served_by_pin(pin, info, evidence))
 
 
-def is_tended(pin: Pin, info: LaneInfo, evidence: ExplainEvidence) -> bool:
+def is_served_by_pin(pin: Pin, info: LaneInfo, evidence: ExplainEvidence) -> bool:
     """Say whether a deployment has a worker that claims lanes of an agent."""
     ours = (worker for worker in evidence.workers if worker.deployment == pin.deployment)
     return any(info.agent in worker.agents and not worker.draining for worker in ours)
 
 
-def current_of(agent: str, evidence: ExplainEvidence) -> str:
+def current_deployment(agent: str, evidence: ExplainEvidence) -> str:
     return next((each.name for each in evidence.deployments if agent in each.current), "")
 
 
-def of_no_deployment(info: LaneInfo, evidence: ExplainEvidence) -> str:
+def deployment_missing(info: LaneInfo, evidence: ExplainEvidence) -> str:
     """Say of which deployment a worker is missing."""
     pin = evidence.pins.get(info.lane)
     if pin and pin.stays:
@@ -135,14 +140,14 @@ def of_no_deployment(info: LaneInfo, evidence: ExplainEvidence) -> str:
             f"it stays with the deployment {pin.deployment}, of which none is there: start one,"
             f" or move it: outlast deployments retire {pin.deployment} --to OTHER"
         )
-    name = current_of(info.agent, evidence)
+    name = current_deployment(info.agent, evidence)
     return (
         f"those there are belong to other deployments than {name}, the current one: start one of"
         " it, or make another one current: outlast deployments promote OTHER"
     )
 
 
-def leaves(worker: WorkerInfo, evidence: ExplainEvidence) -> bool:
+def leaves_unfinished(worker: WorkerInfo, evidence: ExplainEvidence) -> bool:
     """Say whether a worker takes only what something came to since it started, and nothing did."""
     since = worker.arrived_since
     return since is not None and evidence.session.updated_at < since

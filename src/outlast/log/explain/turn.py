@@ -1,4 +1,9 @@
-"""Explains what an open turn waits for: its model, its requests, its calls."""
+"""Explains what an open turn waits for: its model, its requests, its calls.
+
+Goes by the fold of the lane and by the records that opened what is waited for. Why a call that
+could begin does not (limits, budgets, keys) is in `obstacle.py`; lanes without an open turn are
+explained by `lane.py`.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,9 @@
-"""Compares the indexes that the log implies with those that the store has."""
+"""Compares the indexes that the log implies with those that the store has.
+
+`Indexes` builds deliveries, requests, tokens, usage and budgets anew from the entries of one log,
+and the functions say where the store's rows differ. Lanes and snapshots are compared in
+`stored.py`, and the log itself is judged in `log.py`.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

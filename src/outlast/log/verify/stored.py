@@ -1,4 +1,8 @@
-"""Compares sessions, lanes and snapshots as they are stored with what the log says of them."""
+"""Compares sessions, lanes and snapshots as they are stored with what the log says of them.
+
+Also finds work that no claim would find: a lane without an owner that has something to do. The
+other indexes are compared in `index.py`; the log's own soundness is `log.py`'s affair.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,4 +1,8 @@
-"""Deliveries to a session, by its id or by its continuation token."""
+"""Deliveries to a session, by its id or by its continuation token.
+
+Owns which scope each needs: `send` for a message, `approve` for an answer. Refuses to know how an
+arrival is admitted (`session/inbox.py`) and where a token leads (`session/router.py`).
+"""
 
 from typing import Any
 

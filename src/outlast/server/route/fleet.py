@@ -1,4 +1,8 @@
-"""The fleet: lanes, and the workers that carry them."""
+"""The routes of the fleet: lanes, the workers that carry them, deployments, and providers.
+
+Owns the cursor over lanes. Lanes are a tenant's own; workers, deployments and providers are the
+same for all tenants. What each looks like over the wire is in `server/model/fleet.py`.
+"""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated

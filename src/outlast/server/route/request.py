@@ -1,4 +1,9 @@
-"""Open requests across sessions, and answers to them."""
+"""The routes of requests: the open ones of all sessions of a tenant, and answers to them.
+
+Whether an answer fits, and who may give it, is checked by the session's handle
+(`session/answer.py`), and again by the lane's owner. Requests of one session are answered together
+in `delivery.py`.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial

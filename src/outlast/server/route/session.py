@@ -1,4 +1,9 @@
-"""Sessions: start, list, look at, erase."""
+"""The routes of sessions: start one, list them, look at one, erase it.
+
+Owns what their queries may ask. Refuses to know how a session is shown (`server/session_view.py`)
+and whose it is (`server/backend.py`, by which every id goes). What is sent to a session is in
+`delivery.py`, what steers it in `control.py`, and its stream in `server/stream/`.
+"""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,8 @@
-"""Promises about what was done to the world outside: 4, 5, and what transactions have done."""
+"""Promises about what was done to the world outside: 4, 5, and what transactions have done.
+
+Effects that the world saw are held against the log: begun only when recorded, not repeated where
+they must not be. What may become of a call is known to `model.py`.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,8 @@
-"""Promises that the log itself keeps or breaks: 1, 2, 3, 6 and 10, and what models see of it."""
+"""Promises that the log itself keeps or breaks: 1, 2, 3, 6 and 10, and what models see of it.
+
+What the store acknowledged (`history.py`) is held against what its log says in the end. The numbers
+are those of the promises in `docs/design/index.md`.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,9 @@
-"""Promises to those outside: 7, 8 and 9."""
+"""Promises to those outside: 7, 8 and 9.
+
+What was accepted is not lost, messages are taken in order, readers see what is kept, and waiting
+costs nothing. What deliveries may come to is known to `model.py`; the numbers are those of the
+promises in `docs/design/index.md`.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,8 @@
-"""Everything that is left when a simulation is over, prepared for the checks."""
+"""Everything that is left when a simulation is over, prepared for the checks.
+
+`world.py` gathers it once, from the logs, the store's lists and the history, so that all checks
+look at the same. Judges nothing: see `promise.py`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,8 @@
-"""Injects the plan's faults into workers, clocks and the store, at times drawn from the seed."""
+"""Injects the plan's faults into workers, clocks and the store, at times drawn from the seed.
+
+Owns what each fault does. Which there are in a simulation is drawn in `fault_plan.py`; what a fault
+excuses is known to the checks, by its note in the history.
+"""
 
 import asyncio
 

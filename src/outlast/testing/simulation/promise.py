@@ -1,4 +1,8 @@
-"""The ten promises and the limits, each held against what happened."""
+"""The ten promises and the limits, each held against what happened.
+
+Owns only the list. Each promise is a function of the evidence (`evidence.py`) in one of the
+`check_*.py` beside this, which yields what broke it.
+"""
 
 from collections.abc import Callable, Iterator
 

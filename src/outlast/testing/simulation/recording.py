@@ -1,4 +1,8 @@
-"""Sits on the store itself and notes what that says it has done, when it did it."""
+"""Wraps the store itself and notes what that says it has done, when it did it.
+
+Stands behind the faults (`connection.py`), so a note is true even where the answer was lost on its
+way to the worker.
+"""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence

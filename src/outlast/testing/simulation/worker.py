@@ -1,4 +1,8 @@
-"""The workers of a simulation: real workers, each in a simulated process that can be stopped."""
+"""The workers of a simulation: real workers, each in a simulated process that can be stopped.
+
+Owns how such a process begins, is killed, stands still and begins again. What goes wrong, and when,
+is in `fault.py` and `fault_plan.py`.
+"""
 
 from __future__ import annotations
 
