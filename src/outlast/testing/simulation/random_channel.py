@@ -92,8 +92,12 @@ class RandomChannels:
         self._memory = memory
         self._history = history
         self._make_app = make_app
-        agent = agents[0].name
-        self._channels = [SimulatedChannel(name, agent, seed, history) for name in NAMES]
+        # A simulation of workflows has no agents of its own.
+        self._channels = [
+            SimulatedChannel(name, agent.name, seed, history)
+            for agent in agents[:1]
+            for name in NAMES
+        ]
         self._lives: list[ProcessLife] = []
         self._started = self._said = 0
         self._posts: list[tuple[str, dict[str, Any]]] = []
