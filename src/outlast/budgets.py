@@ -1,6 +1,6 @@
 """Budgets: `Agent(budget=…)`, `app.start(budget=…)`, `Limits(turn_budget=…)`, `app.budgets`.
 
-What they are is told in docs/how-to/budgets.md.
+Only names these for users; docs/how-to/budgets.md explains them.
 """
 
 from outlast.agents.budget import Budget

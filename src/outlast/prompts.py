@@ -1,6 +1,6 @@
 """Prompts made of sections: `Agent(instructions=PromptTemplate([…]))`.
 
-What they are is told in docs/how-to/prompts.md.
+Only names these for users; docs/how-to/prompts.md explains them.
 """
 
 from outlast.agents.prompt.opening import OpenedSection

@@ -1,6 +1,6 @@
 """Prices and usage: `ModelOptions(prices=…)`, `app.usage`, `result.usage`.
 
-What they are is told in docs/how-to/usage.md.
+Only names these for users; docs/how-to/usage.md explains them.
 """
 
 from outlast.agents.model.price import ModelPrice, OnUnknownPrice, Prices

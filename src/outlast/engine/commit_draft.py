@@ -51,7 +51,8 @@ class CommitDraft:
                 # bytes.
                 codec.encode_into(record, body, -1)
         except codec.UNENCODABLE as error:
-            # What was drafted before stays: the lane writes a failure in the place of these.
+            # Records that were drafted before these stay: the lane writes a failure in place of
+            # these.
             del body[size:]
             raise codec.not_encodable(error) from error
         self.records += records

@@ -143,7 +143,7 @@ class LaneCalls:
             else:
                 result = self._executor.cut_off(folds.state)
         finally:
-            # What is left is to record the answer: no timeout may take it back.
+            # Only recording the answer is left: no timeout may take it back.
             running.end()
             if stream:
                 # Its last deltas go into the answer's own commit: flushed before, a whole answer

@@ -133,7 +133,7 @@ class OwnedLane:
         self._permits, self._evidence = set(claim.permits), claim.evidence
         self._places.clear()
         self._pin = claim.pin
-        # What it was set for under the last claim is folded in by `catch_up`.
+        # An arrival that set it under the last claim is folded in by `catch_up`.
         self.folds.wakeup.clear()
         await self.catch_up()
 
@@ -412,8 +412,7 @@ class OwnedLane:
             ]
         parting.add(left)
         async with self.lock:
-            # Arrivals stand against it only until they are folded in; whoever claims the lane next
-            # takes them.
+            # Arrivals refuse it only until they are folded in; the next owner takes them.
             while not await self._release(parting, self.earliest()):
                 pass
 
@@ -596,8 +595,8 @@ class OwnedLane:
     async def _enter_epoch(self, refused: Refused) -> bool:
         """Go on in another epoch of the database, if one is why a commit was refused.
 
-        What was folded is compared with the log. Where all of it is there, as with a synchronous
-        standby, nothing that runs is disturbed; else this raises HistoryChanged.
+        The lane's folds are compared with the log of the new epoch. If nothing is missing there, as
+        with a synchronous standby, calls go on undisturbed; else this raises HistoryChanged.
         """
         if refused.reason != "history_changed":
             return False

@@ -90,7 +90,8 @@ class ResultRecorder:
                 case ToolWaits() if result.children:
                     await self._wait_for_children(action, result, now)
                 case TurnStopped():
-                    # What a tool of the turn has done stands, and so do its changes of state.
+                    # Tools that ended in the turn have had their effects, so their changes of state
+                    # stand.
                     self._write(action, await self._without_contended(action, result, now), now)
                 case ChildContact() if result.view and result.view.end:
                     self._write(action, await self._budgets.counting(result), now)

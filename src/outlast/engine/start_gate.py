@@ -376,7 +376,8 @@ class StartGate:
             case CallModel(running=False):
                 lane, starts_turn = self._lane.folds.state, bool(action.delivery)
                 bounds = self._executor.bounds_of_model(lane, starts_turn=starts_turn)
-                # What a call asks for is all that it keeps: a probe asks for its place again.
+                # A call loses the permits that it does not ask for, so a probe asks for its place
+                # in the line again.
                 line = self._line if action.probes else ()
                 return {action.call_id: (*line, *bounds)} if bounds else {}
             case CompactContext(sums_up=True):

@@ -188,7 +188,7 @@ class EventReader:
         """Return an answer's streamed texts: from what was read, or from where they begin."""
         key = (record.call_id, record.attempt)
         began, deltas = self._began.pop(key, 0), self._deltas.pop(key, {})
-        # What was read is all of it only if the reader was there from the first delta on.
+        # The deltas in hand are the whole answer only if this reader read the first of them.
         if not record.streamed or began == record.deltas_from:
             return deltas
         return await read_deltas(self._store, self._session_id, entry.offset, record)

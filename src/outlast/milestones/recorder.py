@@ -32,8 +32,8 @@ T = TypeVar("T")
 class ExecutionRecorder:
     """Records one attempt, whose session is in `store`. `number` is that of the last checkpoint.
 
-    What the session was before that, `before`, is added to what is kept of it: where it began, and
-    the sessions that it had started.
+    `before` is the snapshot that an earlier attempt left, if one did: each checkpoint of this
+    one also names the sessions that it had started.
     """
 
     def __init__(

@@ -78,8 +78,8 @@ class AuthMiddleware:
             if found := await find_principal(self._store, bearer(given)):
                 return found
             raise unauthenticated("the key is not known, or was revoked")
-        # Only without any of these is whoever uses this machine let in: see `_check_page` for its
-        # browsers.
+        # Without any of these, callers on this machine need no key; for its browsers see
+        # `_check_page`.
         if self._settings.authenticate or self._settings.require_key or not is_local(scope):
             raise unauthenticated("this request needs a key")
         self._check_page(scope)

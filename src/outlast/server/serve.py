@@ -1,7 +1,8 @@
 """The server on a socket of its own, until it is asked to stop.
 
-What is written here about the wire is what the tests know: one protocol implementation, no
-websockets, nothing believed that a proxy says, and no log of addresses, which may be secrets.
+Owns the socket and the settings of uvicorn. They are fixed, so that what the tests see is what
+runs: one implementation of HTTP, no websockets, no header of a proxy is believed, and addresses are
+not logged, since they may be secrets. What is served is made by `asgi.py`.
 """
 
 import asyncio
@@ -94,7 +95,7 @@ async def listen(
 ) -> None:
     """Serve an app that is open, until `stop` is set and what was under way has ended."""
     if not is_loopback(settings.host):
-        # Whoever reaches this machine from another one is not its owner.
+        # A caller on another machine is not this machine's owner, who needs no key.
         settings = replace(settings, require_key=settings.authenticate is None)
     most = cap(settings)
     api = create(app, replace(settings, max_streams_per_key=streams_of(settings, most)))

@@ -36,7 +36,7 @@ KEEP_WORDS = (
 )
 
 SHOW: Mapping[bool | None, str] = {False: "", None: "show that it would "}
-"""What stands before the verb of a finding that is certain, and of one that is not."""
+"""The words before the verb of a finding: none if it is certain, others if it is not."""
 
 
 class CodeFinding(Struct, frozen=True, kw_only=True):

@@ -184,7 +184,7 @@ class StepReading:
         if step.ended_at:
             self._open.pop(step.name, None)
             self._unsettled.discard(place)
-        # What is behind the page is not kept: there may be much of it before its last step ends.
+        # Steps behind the page are not kept: many may come before the last step of the page ends.
         if place >= 0 and (self._limit is None or place < self._limit):
             self._steps[place], self._sizes[place] = step, size
             self._end_sooner()
@@ -235,7 +235,7 @@ async def retry_of(
     assert started is not None
     span = started.deadline_at - began if started.deadline_at else 0
     inherited = None
-    # What was undone is not there any more: such a run begins from the start.
+    # A run that was undone has no results to keep, so its retry begins from the start.
     if last is not None and not is_undone:
         assert last.turn is not None
         [call] = last.turn.calls.values()

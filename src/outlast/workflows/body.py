@@ -169,7 +169,7 @@ class BodyRunner:
         )
         call, failed = ctx._waiting.call, failure_of(error)
         why = undo_failed(call, failed)
-        # What was undone is recorded step by step: only the rest is left for somebody to mend.
+        # Each undo that succeeded is recorded, so only the rest is left for somebody to mend.
         left = tuple(call.undos[n] for n in reversed([*call.undos]) if undo_key(n) not in call.memo)
         return Undone(ctx.call_id, why, left)
 

@@ -1,6 +1,7 @@
 """Executes one workflow's runs in one worker, for the engine: an executor without a model.
 
-What runs the body is `body.py`; what a body can do is the context's.
+Owns what the engine asks of an executor and a workflow does not have: models, rules, compactions.
+The body is run by `body.py`; its context (`context.py`) owns what a body can do.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Sequence

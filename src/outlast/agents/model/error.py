@@ -179,7 +179,7 @@ def words_of(body: Any) -> str:
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return the text without the secrets, and without anything else that looks like one.
 
-    What a provider says may hold half a character, which no log can keep.
+    A provider's text may hold half a character (a lone surrogate), which no log can keep.
     """
     text = storable(text)
     # The known ones first: a pattern might leave a part of one standing.

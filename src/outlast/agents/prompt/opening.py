@@ -1,6 +1,7 @@
 """The tool by which a model opens sections of which it sees a summary, and what it has opened.
 
-What is open is a slice of the session, so that it is as before after a crash or a rollback.
+The opened sections are a slice of the session, so a crash or a rollback leaves them as they were.
+Sections are rendered in `render.py`.
 """
 
 from collections.abc import Sequence

@@ -142,7 +142,7 @@ def placed(
                 f"there are two sections {path}: give one another key", section=path
             )
         children = checked_sections(f"the section {path}", section.children)
-        # What stands behind the conversation takes along all that belongs to it.
+        # A section in the tail takes its children along.
         inherited = [replace(each, tail=each.tail or section.tail) for each in children]
         found[section.key] = PlacedSection(
             path,

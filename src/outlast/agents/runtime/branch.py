@@ -243,8 +243,8 @@ class Join:
     ) -> None:
         close(branch.given)  # which a branch that was cancelled early has not begun
         has_ended = not branch.scope.waits
-        # What undoes a body is registered in all branches, those that lost or were not awaited
-        # included: so all are run as far as they had come.
+        # Undo functions were registered in all branches, also in those that lost or were not
+        # awaited. To collect them, each is run as far as it had come.
         is_undoing = self._waiting.is_undoing
         goes_on = is_undoing or (has_ended and not branch.error)
         if self._queue and goes_on and not joined.done():

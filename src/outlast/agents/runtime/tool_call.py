@@ -144,8 +144,8 @@ class ToolRunner:
         except Parked:
             return stopped(ctx)
         except asyncio.CancelledError:
-            # What is left of a tool that was unwound is cancelled where it uses the context again:
-            # it has stopped at its wait all the same.
+            # A task that an unwound tool left behind is cancelled when it uses the context again.
+            # The tool itself has stopped at its wait all the same.
             if journal.is_stopped or not ctx._waiting.is_parked:
                 raise
             return stopped(ctx)
@@ -333,7 +333,7 @@ def returned(
         with noted(watch, reducer=type(value).__name__):
             dispatch(tool, value, ctx)
     leftovers = BufferedEffects(tuple(ctx._emitted), tuple(ctx.session._state.changes))
-    # What was dispatched to the session's state may be a milestone, too.
+    # An event that was dispatched to the session's state may be a milestone, too.
     seen = (value, *ctx.session._state.dispatched)
     milestone = possible_milestone(milestones, seen, ctx.session)
     return Returned(ctx.call_id, text, message, leftovers, milestone=milestone)

@@ -1,8 +1,8 @@
 """The tools by which a model loads skills, and what it is told of those that there are.
 
-What was loaded is a slice of the session, by content hash and by the call whose result has the
-text: that text is in the log once, and stays in the model's view whatever else is left out of it.
-They only read, and what they read is recorded, so one that a crash cut off is simply run again.
+A slice of the session names the loaded skills, each by its content hash and by the call whose
+result has the text. So that text is in the log once, and stays in the model's view whatever else is
+left out. The tools only read, so one that a crash cut off is simply run again.
 """
 
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     slices: Mapping[str, KeptSlice] = {}
 
     def query(self, kind: type[T]) -> Slice[T]:
-        """Return what it has of a type; one that nobody had declared when it was taken, too."""
+        """Return its values of a type, even of one that was declared after it was taken."""
         kept_as = type_of(kind)
         return Slice(values_of(self.slices, kept_as.name), kept_as)
 
@@ -147,7 +147,7 @@ def kept_of(documents: Mapping[str, SliceDocument]) -> Mapping[str, KeptSlice]:
 def checked_slices(slices: Slices) -> Slices:
     """Return slices that come from outside, if their names are a user's.
 
-    What was approved in a session is a slice that is Outlast's own: nobody brings it along.
+    Outlast's own slices are refused: one of them holds what was approved in a session.
     """
     for name in slices:
         check_id("name of a slice", name)

@@ -42,8 +42,8 @@ class SecretBox:
         """Return a text that cannot be read, changed or used for another context without a key."""
         head, cipher = next(iter(self._ciphers.items()))
         nonce = sha256(self._random_text().encode()).digest()[:NONCE]
-        # The context is not stored: whoever reads has to know whose it is, and cannot use it for
-        # another.
+        # The context is authenticated and not stored: a reader has to name the owner of the text,
+        # so a text that was moved to another owner's place cannot be decrypted.
         return head + nonce + cipher.encrypt(nonce, plain, head + context)
 
     def decrypt(self, encrypted: bytes, context: bytes) -> bytes | None:

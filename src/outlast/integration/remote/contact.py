@@ -143,7 +143,7 @@ class RemoteContact:
         return r.RequestOpened(
             request_id=request.request_id,
             kind=request.kind,
-            # Whose words these are has to be seen by the one who approves them.
+            # The approver has to see that these are another server's words.
             prompt=f"{self._remote.name}: {request.prompt}",
             options=request.options,
             allow_freeform=request.allow_freeform,

@@ -57,7 +57,8 @@ async def look(store: Store, info: SessionInfo) -> list[Finding]:
         # between.
         if info.end == check.info.end:
             return [*check.of_log, *check.of_indexes]
-        # What the log says of itself holds, whatever came meanwhile.
+        # It never rested. Findings about the log by itself hold even so; those about indexes do
+        # not.
         findings = check.of_log
     return findings
 

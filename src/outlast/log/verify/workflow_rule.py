@@ -23,7 +23,7 @@ def names_call(lane: Lane, e: Any) -> Iterator[Wrong]:
 
 
 def step_is_new(lane: Lane, e: StepRecord) -> Iterator[Wrong]:
-    """What a step came to is recorded once, and then it is not begun again."""
+    """A step whose result is recorded is neither recorded nor begun again."""
     yield from names_call(lane, e)
     call = call_of(lane, e.call_id)
     if call and (e.name in call.memo or e.name in call.spoilt):

@@ -35,7 +35,7 @@ async def call_back(token: str, request: Request, backend: Served) -> AcceptedOu
     """
     if not is_id(token):
         raise UnknownCallback(UNKNOWN_CALLBACK)
-    # Anyone can call this: whoever has no address that was given out does not have a body read.
+    # Anyone can call this, so the token is checked before the body is read.
     await in_time(backend.app.callbacks.check(token), backend.settings.timeout)
     body = await read_body(request, backend.settings.max_callback)
     kind = request.headers.get("content-type", "")

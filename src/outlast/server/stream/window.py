@@ -113,8 +113,8 @@ class LogPages:
     async def next(self) -> EventBatch:
         """Return what follows; nothing at the present end."""
         if not self._lines:
-            # Held while a page is read, and not while it is sent: a slow reader keeps nobody
-            # waiting.
+            # Held while a page is read, and not while it is sent, so that a slow reader does not
+            # make others wait.
             async with self._turns:
                 self._lines = [line_of(event) for event in await self._log.next_page()]
             size = sum(len(line.data) for line in self._lines)

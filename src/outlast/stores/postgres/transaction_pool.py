@@ -77,8 +77,8 @@ class TransactionPool:
         return True
 
     async def leave(self, connection: Connection) -> None:
-        # What a tool has left in the session is undone when the connection is next given out:
-        # giving it back costs no round trip.
+        # Whatever a tool left in its database session is undone when the connection is next given
+        # out, so that giving it back costs no round trip.
         is_clean = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if is_clean and len(self._idle) < KEPT and not self._is_closed:
             self._idle.append(connection)

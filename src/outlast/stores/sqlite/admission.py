@@ -146,7 +146,7 @@ def write_admission(
 ) -> AdmissionReceipt | OutlastError:
     """Add one arrival, or say why not; then nothing was changed."""
     try:
-        # What was admitted before gets its receipt whatever has become of the session since.
+        # A repeated arrival gets its first receipt, even if the session would refuse it by now.
         return find_repeated(db, admission) or admit(db, dated(admission, db.clock.now()), body)
     except OutlastError as refusal:
         return refusal

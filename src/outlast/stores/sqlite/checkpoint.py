@@ -133,7 +133,7 @@ def try_often(db: Database, clock: Clock, mode: str, tries: int) -> bool:
 def reserve(db: Database, size: int) -> None:
     """Make the log larger than it is, by a transaction that does not fit and is undone."""
     try:
-        # What does not fit into the cache spills into the log, which is what makes it grow.
+        # Pages that do not fit into the cache spill into the log: that makes it grow.
         db.raw.execute("PRAGMA cache_size = 10")
         try:
             if db.try_begin():  # it can be done some other time

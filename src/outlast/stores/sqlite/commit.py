@@ -196,7 +196,7 @@ def stored(db: Database, snapshot: FoldSnapshot) -> dict[str, Any]:
 
 def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> Result | None:
     """Say why a commit is not to be written, or that it had been written before."""
-    # Before all else: whoever lost the lane is told nothing more of it.
+    # Before all else: a worker that lost the lane is told nothing more of it.
     if lane.fence != wanted.fence:
         return LEASE_LOST
     if lane.worker == wanted.worker and lane.number == wanted.number:
@@ -204,8 +204,8 @@ def find_reason(db: Database, wanted: Commit, lane: LaneRow, digest: bytes) -> R
             return LEASE_LOST  # what the owner has folded is not in this log
         if refused := find_obstacle(db, wanted, lane):
             return refused
-        # Any other commit is followed by a look at what has arrived. After one that rests nobody
-        # would look.
+        # After any other commit the owner looks at what has arrived; after one that rests the lane
+        # it would not.
         rests = wanted.release or wanted.ready_at is None
         if rests and lane.last_arrival > wanted.seen:
             return Refused("arrivals", unseen(db, wanted, lane))

@@ -218,7 +218,7 @@ class ListenerSet:
         if listener := self._by_loop.by_loop.get(loop):
             return listener
         for other in self._by_loop.by_loop.values():
-            # Nobody has told it to stop; its socket would stay for the life of the process.
+            # Its loop was closed without a stop; the socket would stay for the life of the process.
             if other.loop.is_closed():
                 self._forget(other)
         listener = LoopListener(loop, self._clock, self._directory)
@@ -227,7 +227,7 @@ class ListenerSet:
 
         def register(db: Database) -> None:
             db.run("add_listener", row)
-            # What was written before the address was known, this process has to look for.
+            # Others gave no hints before they knew this address, so look at everything once.
             db.tell(EVERYTHING, arrived=True)
 
         self._write(register)

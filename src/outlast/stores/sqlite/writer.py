@@ -176,7 +176,8 @@ class Writer:
 
     async def stop(self) -> None:
         """Finish what was submitted, then close the connection."""
-        # What waits for the end of this iteration comes before the order to stop.
+        # Jobs that were batched in this iteration of the loop go to the thread before the order to
+        # stop does.
         if batcher := self._batchers.get(asyncio.get_running_loop()):
             batcher.finish()
         self._batchers.clear()
@@ -188,7 +189,7 @@ class Writer:
 
     def write_here(self, jobs: Sequence[WriteJob], loop: Loop) -> bool:
         """Do jobs on the caller's thread, that of `loop`; False if the thread has to."""
-        # What is with the thread was submitted earlier, and keeps its place before this.
+        # Jobs that the thread has were submitted earlier, so they are written first.
         if self._is_wanted or not self._queue.empty() or not self._turn.acquire(blocking=False):
             return False
         try:
@@ -253,7 +254,7 @@ class Writer:
             raise
 
     def _close(self) -> None:
-        # An event loop may be writing: the connection is closed under nobody.
+        # An event loop may be writing on the connection: wait for it before closing.
         with self._turn:
             self._checkpointer.stop()
             self._notifier.close()
@@ -383,8 +384,7 @@ class Writer:
             fresh = open_database(self._path, self._clock)
         except Exception:  # noqa: BLE001 - the next job meets it too, and fails
             return
-        # The connection object stays the same for whoever holds it; only what is inside is
-        # replaced.
+        # Others hold this Database object, so it stays; only the connection in it is replaced.
         db.close()
         db.raw = fresh.raw
         self._watch.note()
