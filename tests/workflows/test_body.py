@@ -12,7 +12,14 @@ from pydantic import BaseModel
 from scene import FAST, agent, at_standstill, log_of, running, the, until
 
 from outlast import Outlast, Run, WorkflowContext, workflow
-from outlast.errors import EventTimeout, RunFailed, SessionOver, StepError, StepInterrupted
+from outlast.errors import (
+    EventTimeout,
+    InvalidInput,
+    RunFailed,
+    SessionOver,
+    StepError,
+    StepInterrupted,
+)
 from outlast.stores.sqlite import MemoryStore
 from outlast.testing.scripted import say
 
@@ -92,6 +99,24 @@ async def test_the_nth_wait_gets_the_nth_event_also_one_that_came_before() -> No
         assert (await run.wait()).unwrap() == [1, 2, {"withdrawn": True}]
         with pytest.raises(SessionOver):
             await run.send_event("paid", 3)
+
+
+async def test_an_event_that_is_not_of_its_kind_is_told_to_the_body() -> None:
+    @workflow
+    async def take(ctx: WorkflowContext) -> list[str]:
+        try:
+            return [str(await ctx.wait_event("paid", kind=Paid))]
+        except InvalidInput as error:
+            return [str(error), str(await ctx.wait_event("paid", kind=Paid))]
+
+    async with running(take) as app:
+        run = await app.run(take)
+        await run.send_event("paid", "all of it")
+        await run.send_event("paid", Paid(2))
+        said, other = (await run.wait()).unwrap()
+
+    assert said.startswith("the event paid does not fit: ")
+    assert other == "Paid(cents=2)"
 
 
 async def test_an_event_that_does_not_come_in_time_is_not_waited_for_any_more() -> None:

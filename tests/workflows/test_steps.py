@@ -9,7 +9,7 @@ from scene import running
 
 from outlast import Run, WorkflowContext, workflow
 from outlast.clock import Clock
-from outlast.errors import InvalidCursor, InvalidInput, StepError
+from outlast.errors import InvalidCursor, InvalidInput, StepError, StepInterrupted
 from outlast.session.run_history import RunStep
 from outlast.store import LogPage
 from outlast.stores.url import open_store
@@ -130,3 +130,63 @@ async def test_what_is_no_cursor_of_a_step_is_refused(store: CountedStore) -> No
                 await run.steps(after=made_up)
         with pytest.raises(InvalidInput):
             await run.steps(limit=0)
+
+
+@pytest.mark.parametrize("has_undo", [False, True])
+async def test_a_step_that_was_cut_off_is_not_running_once_its_run_has_ended(
+    has_undo: bool,
+) -> None:
+    begun = asyncio.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @workflow
+    async def stuck(ctx: WorkflowContext) -> None:
+        await ctx.step(double, 1)
+        if has_undo:
+            ctx.on_undo(double, 1)
+        await ctx.step(hang)
+
+    async with running(stuck) as app:
+        run = await app.run(stuck)
+        await begun.wait()
+        assert [step.status for step in await run.steps()] == ["completed", "running"]
+        await run.cancel()
+        await run.wait()
+
+        first, cut, *undone = await run.steps()
+        assert (first.status, cut.status) == ("completed", "interrupted")
+        assert cut.ended_at is not None
+        assert [step.status for step in undone] == ["completed"] * has_undo
+        again = await run.steps(after=first.cursor, limit=1)
+        assert [step.status for step in again] == ["interrupted"]
+
+
+async def test_a_step_that_was_cut_off_is_not_repeated_by_a_retry_of_its_run() -> None:
+    begun, times = asyncio.Event(), 0
+
+    async def pay() -> str:
+        nonlocal times
+        times += 1
+        begun.set()
+        await asyncio.Event().wait()
+        return "paid"
+
+    @workflow
+    async def order(ctx: WorkflowContext) -> str:
+        try:
+            return await ctx.step(pay)
+        except StepInterrupted:
+            return "nobody knows"
+
+    async with running(order) as app:
+        run = await app.run(order)
+        await begun.wait()
+        await run.cancel()
+        await run.wait()
+        again = await run.retry()
+
+        assert (await again.wait(timeout=5)).output == "nobody knows"
+        assert times == 1

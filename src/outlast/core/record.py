@@ -958,14 +958,16 @@ class RunRestarted(Record, frozen=True, kw_only=True, tag="run.restarted"):
 class JournalInherited(Record, frozen=True, kw_only=True, tag="journal.inherited"):
     """What a run has from the one that it tries again: the `steps` and waits that are over.
 
-    `spoilt` are steps that were cut off and are not done again. With `undoing` that run's undo goes
-    on, of all that is in `undos` and not in `steps`; it had failed for that.
+    `spoilt` are steps that were cut off and are not done again, `begun` the attempts at those that
+    were under way at its end: each knows what a cut of it means. With `undoing` that run's undo
+    goes on, of all that is in `undos` and not in `steps`; it had failed for that.
     """
 
     internal: ClassVar[bool] = True
 
     steps: dict[str, str] = {}
     spoilt: dict[str, Failure] = {}
+    begun: dict[str, int] = {}
     undos: dict[str, str] = {}
     undoing: Failure | None = None
     input: str = ""

@@ -56,6 +56,7 @@ def workflow_called(lane: Lane, e: r.WorkflowCalled) -> Lane:
             memo=memo_of(before.steps),
             # Of a step that was cut off in the run before, nothing more is known in this one.
             spoilt={name: SpoiltStep(error, True) for name, error in before.spoilt.items()},
+            begun=before.begun,
             undos=before.undos,
         )
     undo = StoppingTurn(error=before.undoing) if before and before.undoing else None

@@ -301,10 +301,10 @@ class Run(Generic[Out]):
         """Start a new run that tries this one again, with the same input, and return it.
 
         Steps, answers, events and children that succeeded are taken over; steps that failed are
-        done again. If this run was undone, the new one begins from the start; if its undo failed,
-        the new one goes on with the undo. It has the queue, tags and webhook of this run, and as
-        long until its deadline. NothingToRetry is raised unless this run has errored or was
-        cancelled.
+        done again; one that was cut off with the run is what its `on_interrupt` says. If this run
+        was undone, the new one begins from the start; if its undo failed, the new one goes on with
+        the undo. It has the queue, tags and webhook of this run, and as long until its deadline.
+        NothingToRetry is raised unless this run has errored or was cancelled.
         """
         again = await retry_of(self._session._store, await self.info(), dispatch_id, principal)
         receipt = await self._start(again)

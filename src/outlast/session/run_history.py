@@ -156,6 +156,12 @@ class StepReading:
                     ),
                     len(e.error.message),
                 )
+            # Nothing goes on with what is open then: a body that is undone does not come to it.
+            case r.UndoStarted() | r.SessionCompleted() | r.SessionFailed() | r.SessionEnded():
+                for name in [*self._open]:
+                    cut = self._step(name, entry.offset)
+                    left: StepStatus = "failed" if cut.status == "retrying" else "interrupted"
+                    self._put(replace(cut, status=left, ended_at=at))
             # The body begins with an empty history: steps of the same names are other ones.
             case r.RunRestarted():
                 self._places, self._open = {}, {}
@@ -285,8 +291,19 @@ def journal_of(
         # A cut step that the run has failed for is done anew: somebody has looked at it.
         if step.interrupted and not is_cut and not name.startswith(UNDO_SCOPE)
     }
+    # One that was cut off with the run may have happened: what that means is for the step to say.
+    begun = {
+        name: attempt
+        for name, attempt in call.begun.items()
+        if not is_cut and not name.startswith(UNDO_SCOPE)
+    }
     return r.JournalInherited(
-        steps=steps, spoilt=spoilt, undos=dict(call.undos), undoing=undoing, input=call.args
+        steps=steps,
+        spoilt=spoilt,
+        begun=begun,
+        undos=dict(call.undos),
+        undoing=undoing,
+        input=call.args,
     )
 
 

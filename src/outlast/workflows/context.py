@@ -19,7 +19,7 @@ from outlast.agents.runtime.branch import tell_progress
 from outlast.agents.runtime.context import Context
 from outlast.agents.runtime.durable_wait import for_async_tools
 from outlast.agents.runtime.environment import WorkflowKind
-from outlast.agents.runtime.json_value import from_json, to_json
+from outlast.agents.runtime.json_value import TypeMismatch, fitted, from_json, to_json
 from outlast.agents.runtime.step import (
     StepRemedy,
     StepRules,
@@ -161,7 +161,8 @@ class WorkflowContext(Context[Deps]):
         """Wait for an event that is sent to the run, and return its payload, as a `kind`.
 
         The nth wait for a name gets the nth event of that name, also one that came before. Raises
-        EventTimeout if none has come after `timeout`.
+        EventTimeout if none has come after `timeout`, and InvalidInput if what has come is no
+        `kind`.
         """
         self._not_in_transaction("wait_event")
         about = check_id("name of an event", name)
@@ -180,7 +181,10 @@ class WorkflowContext(Context[Deps]):
             self._journal.note(EventTaken(call_id=self.call_id, name=wait, event=about))
             known = self._waiting.call.memo.get(wait)
             assert known is not None
-        return from_json(payload_of(known), kind)
+        try:
+            return from_json(payload_of(known)) if kind is Any else fitted(payload_of(known), kind)
+        except TypeMismatch as why:  # whoever sent it may send anything
+            raise InvalidInput(f"the event {about} does not fit: {why}", event=about) from why
 
     # Children
 

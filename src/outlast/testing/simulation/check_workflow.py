@@ -148,6 +148,7 @@ class RunReading:
         match record:
             case r.JournalInherited():
                 self._ended |= {*record.steps, *record.spoilt}
+                self._begun |= record.begun
                 self._undos += record.undos
                 self._undone += [name for name in record.steps if name.startswith(UNDO_SCOPE)]
                 self._is_undoing = record.undoing is not None
