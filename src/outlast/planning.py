@@ -1,4 +1,7 @@
-"""Plans for an agent: `Agent(planning=Planning(…))`. How is told in docs/how-to/planning.md."""
+"""Plans for an agent: `Agent(planning=Planning(…))`.
+
+Only names these for users; docs/how-to/planning.md explains them.
+"""
 
 from outlast.agents.planning.plan import (
     AddStep,

@@ -1,4 +1,7 @@
-"""Rules for an agent: `Agent(rules=[…])`. What they are is told in docs/how-to/rules.md."""
+"""Rules for an agent: `Agent(rules=[…])`.
+
+Only names these for users; docs/how-to/rules.md explains them.
+"""
 
 from outlast.agents.rule import (
     CallPolicy,

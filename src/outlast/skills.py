@@ -1,4 +1,7 @@
-"""Skills for an agent: `Agent(skills="skills/")`. How is told in docs/how-to/skills.md."""
+"""Skills for an agent: `Agent(skills="skills/")`.
+
+Only names these for users; docs/how-to/skills.md explains them.
+"""
 
 from outlast.agents.skill.folder import SkillFile
 from outlast.agents.skill.skill import Skill, SkillPath, SkillSource, read_skill

@@ -1,4 +1,7 @@
-"""Typed session state: slice types, reducers and snapshots."""
+"""Typed session state: slice types, reducers and snapshots.
+
+Only names these for users; docs/how-to/state.md explains them.
+"""
 
 from outlast.agents.state.mutation import SessionMutation, SliceMutation
 from outlast.agents.state.reducer import (

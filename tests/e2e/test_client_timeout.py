@@ -177,7 +177,7 @@ async def test_a_stream_is_refused_with_the_error_that_it_is() -> None:
             await anext(far.client.session("ses_none").events())
     html = Reply(200, (("content-type", "text/html"),), b"<html>welcome</html>")
     async with a_client(lambda post: html) as session:
-        with pytest.raises(ServerUnavailable, match="not as a Outlast server"):
+        with pytest.raises(ServerUnavailable, match="not as an Outlast server"):
             await anext(session.events())
     nonsense = HEAD + chunk(b'{"hello": "world"}\n') + END
     async with a_client(lambda post: Reply(raw=nonsense)) as session:

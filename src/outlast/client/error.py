@@ -76,8 +76,8 @@ def foreign(response: httpx.Response) -> OutlastError:
     if response.is_redirect:
         said = "answers with a redirect, which is not followed: give the address that it leads to"
     else:
-        said = f"answers {status}, and not as a Outlast server does: is the address right?"
-    return ServerUnavailable(f"what is at {origin(response)} {said}", status=status)
+        said = f"answers {status}, and not as an Outlast server does: is the address right?"
+    return ServerUnavailable(f"the server at {origin(response)} {said}", status=status)
 
 
 def origin(response: httpx.Response) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from outlast.core.instant import LONGEST
 from outlast.core.limit import Bound
 from outlast.core.name import OF_QUEUE, check_id, quoted, storable_key
 from outlast.core.policy import SECOND
@@ -22,7 +21,6 @@ MOST_AHEAD = 600
 than another is never overtaken by it, so that all get their turn."""
 ANY_NUMBER = 2**31 - 1
 """Stands for no bound: those that run are counted all the same, in case a bound is set later."""
-MOST_DELAY = LONGEST.total_seconds()
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}")
 

@@ -74,7 +74,7 @@ class BudgetDirectory:
     async def renew(self) -> None:
         """Look once for all lanes that a worker is given after it had none.
 
-        However long the look takes: what it finds was asked for after these lanes were there.
+        A look that began before counts for none of them: a budget may have been set since.
         """
         wanted_at = self._clock.monotonic()
         async with self._looking:

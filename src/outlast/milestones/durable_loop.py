@@ -323,8 +323,8 @@ class DurableLoop(Generic[Req, Out]):
             output = fitted(text, self.agent.output_type or str)
         except TypeMismatch as why:
             raise OutputChanged(
-                f"what {self.agent.name} had answered in {self.directory} is not of its output type"
-                f" as that is today: {why}; give new fields defaults, or take the answer from this"
+                f"the answer of {self.agent.name} in {self.directory} does not fit its output type"
+                f" as it is today: {why}; give new fields defaults, or take the answer from this"
                 " error's details: output",
                 agent=self.agent.name,
                 output=text,

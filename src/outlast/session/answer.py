@@ -53,16 +53,16 @@ def check_answer(
 
 async def check_approver(tool: Tool | None, asked: r.RequestOpened, principal: str) -> None:
     """Refuse an answer whose principal may not answer for the tool, or not here."""
-    # Not let through for want of code: who may answer is a guard.
+    # Refused where the code is missing: the rule of who may answer is a guard.
     if tool is None and asked.restricted:
         raise NotAnApprover(
-            f"who may answer for {asked.tool} is said in code that this process does not have:"
-            " answer where its agent is",
+            f"the rule of who may answer for {asked.tool} is in code that this process does not"
+            " have: answer in a process that has its agent",
             request=asked.request_id,
         )
     if tool and not await may_approve(tool, principal, asked.requesters):
         raise NotAnApprover(
-            f"{principal or 'who does not say who they are'} may not answer for {asked.tool}:"
+            f"{principal or 'a caller without a principal'} may not answer for {asked.tool}:"
             " somebody else has to",
             request=asked.request_id,
         )

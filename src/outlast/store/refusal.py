@@ -35,8 +35,8 @@ def session_over(session_id: str, how: str) -> SessionOver:
 
 def session_erased(dispatch_id: str) -> SessionErased:
     return SessionErased(
-        f"what dispatch {dispatch_id!r} had started was erased;"
-        " use a new dispatch_id to start anew",
+        f"the session of dispatch {dispatch_id!r} was erased;"
+        " use a new dispatch_id to start another",
         dispatch_id=dispatch_id,
     )
 

@@ -97,8 +97,8 @@ def output_of(text: str, output: str | None, agent: Agent[Any, Any]) -> Any:
         name = getattr(agent.output_type, "__name__", agent.output_type)
         said = text if output is None else output
         raise OutputChanged(
-            f"what {agent.name} had answered is no {name} as that is today: {why}; give new fields"
-            " defaults, or take the answer as it was said from this error's details: output",
+            f"the answer of {agent.name} does not fit {name} as it is today: {why}; give new fields"
+            " defaults, or take the answer as it was given from this error's details: output",
             agent=agent.name,
             output=said,
         ) from None

@@ -121,7 +121,7 @@ class RemoteCanceller:
         except ServerUnavailable as error:
             # So that the outbox tries it again.
             raise Unreachable(
-                f"what {remote.name} does for this session could not be ended: {error.message}",
+                f"the work of {remote.name} for this session could not be ended: {error.message}",
                 session=session_id,
             ) from None
 

@@ -124,7 +124,7 @@ def explain(error: psycopg.Error, label: str) -> OutlastError:
     said = f"{state}: {error.diag.message_primary}" if state else type(error).__name__
     if state in UNREADABLE or state in MISSING:
         return StoreCorrupt(
-            f"what is stored in the {label} cannot be read ({said}); restore it from a backup",
+            f"data in the {label} cannot be read ({said}); restore it from a backup",
             store=label,
         )
     if state in CHANGED:
