@@ -21,7 +21,7 @@ from outlast.core.action import AnyAction, Park
 from outlast.core.codec import Packer, encode
 from outlast.core.decide import decide
 from outlast.core.fold import ARRIVALS, fold, fold_all
-from outlast.core.lane import Lane
+from outlast.core.lane import Lane, Turn
 from outlast.core.message import Message, ModelAnswer, ToolCall, ToolOutputs, UserMessage, text_of
 from outlast.core.outcome import NOT_RUN
 from outlast.core.policy import HOUR
@@ -408,3 +408,25 @@ def test_the_oldest_of_a_backlog_is_settled_without_a_look_at_the_others() -> No
 
     assert lane.sent == ()
     assert Compared.looks <= 2 * len(names)
+
+
+def test_an_event_of_a_new_name_copies_few_of_those_that_are_kept() -> None:
+    """A run may be sent thousands of events, each of another name, that it takes much later."""
+    lane = Lane(session="ses_1", turn=Turn("turn_1", ("dlv_0",), 1))
+    for number in range(2000):
+        lane = with_event(lane, f"word {number}")
+    assert lane.turn is not None
+    before = lane.turn.events
+
+    after = with_event(lane, "last word").turn
+
+    assert after is not None
+    copied = [level for level in after.events.levels if not any(level is b for b in before.levels)]
+    assert len(after.events) == 2001
+    assert sum(map(len, copied)) < 100
+
+
+def with_event(lane: Lane, name: str) -> Lane:
+    lane = fold(lane, r.EventSent(delivery_id=f"dlv {name}", name=name, payload="1"), 1)
+    lane = fold(lane, r.EventReceived(delivery_id=f"dlv {name}", name=name))
+    return fold(lane, r.DeliverySettled(delivery_id=f"dlv {name}", outcome="answered"))

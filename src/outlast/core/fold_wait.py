@@ -20,7 +20,7 @@ WITHDRAWN = '{"withdrawn":true}'
 
 
 def remember(turn: Turn, call_id: str, name: str, value: str) -> Turn:
-    return turn.with_call(call_id, memo=turn.calls[call_id].memo.with_text(name, value))
+    return turn.with_call(call_id, memo=turn.calls[call_id].memo.having(name, value))
 
 
 def request_opened(turn: Turn, e: r.RequestOpened) -> Turn:

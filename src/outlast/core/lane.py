@@ -245,7 +245,7 @@ class OpenCall(Struct, frozen=True, gc=False, omit_defaults=True):
     unstable: int = 0
     timers: Mapping[str, int] = {}
     reconciles: int = 0
-    memo: Memo = NOTHING_KNOWN
+    memo: Memo[str] = NOTHING_KNOWN
     begun: Mapping[str, int] = {}
     tried: Mapping[str, int] = {}
     spoilt: Mapping[str, SpoiltStep] = {}
@@ -356,6 +356,9 @@ class OpenRequest(Struct, frozen=True, gc=False, omit_defaults=True):
     def is_question(self) -> bool:
         """Whether a human can answer it."""
         return self.kind not in ("callback", "authorization", "child")
+
+
+NO_EVENTS: Memo[tuple[str, ...]] = Memo()
 
 
 class StoppingTurn(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -478,7 +481,7 @@ class Turn(Struct, frozen=True, gc=False, omit_defaults=True):
     objectors: tuple[str, ...] = ()
     restarts: bool = False
     input: str = ""
-    events: Mapping[str, tuple[str, ...]] = {}
+    events: Memo[tuple[str, ...]] = NO_EVENTS
     undo: StoppingTurn | None = None
     charged: Amounts = NOTHING
     active: int = 0

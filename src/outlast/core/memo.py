@@ -1,4 +1,4 @@
-"""What the steps and waits of a call came to, by name: a mapping that grows, and is never changed.
+"""What is known by name, such as what a call's steps came to: it grows, and is never changed.
 
 A call of 10,000 steps has as many states, each with one name more. So a memo is a few dicts, each
 several times as large as the next: adding a name copies the small ones, and seldom a large one.
@@ -7,23 +7,26 @@ several times as large as the next: adding a name copies the small ones, and sel
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 from msgspec import Struct
+
+V = TypeVar("V")
 
 SMALL = 32
 RATIO = 4
 
 
-class Memo(Struct, frozen=True, gc=False, omit_defaults=True):
-    """JSON texts by name, in the order in which they came. Of a name that came twice, the last."""
+class Memo(Struct, Generic[V], frozen=True, gc=False, omit_defaults=True):
+    """Values by name, in the order in which they came. Of a name that came twice, the last."""
 
-    levels: tuple[dict[str, str], ...] = ()
+    levels: tuple[dict[str, V], ...] = ()
 
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the text of a name."""
+    def get(self, name: str, default: V | None = None) -> V | None:
+        """Return the value of a name."""
         for level in reversed(self.levels):
-            if (text := level.get(name)) is not None:
-                return text
+            if (value := level.get(name)) is not None:
+                return value
         return default
 
     def __contains__(self, name: object) -> bool:
@@ -38,30 +41,30 @@ class Memo(Struct, frozen=True, gc=False, omit_defaults=True):
     def __len__(self) -> int:
         return len(self.whole())
 
-    def whole(self) -> dict[str, str]:
+    def whole(self) -> dict[str, V]:
         """Return all of it as one dict."""
-        found: dict[str, str] = {}
+        found: dict[str, V] = {}
         for level in self.levels:
             found.update(level)
         return found
 
-    def with_text(self, name: str, text: str) -> Memo:
-        """Return a memo that has one text more."""
+    def having(self, name: str, value: V) -> Memo[V]:
+        """Return a memo that has one value more."""
         if not self.levels:
-            return Memo(({name: text},))
+            return Memo(({name: value},))
         *others, last = self.levels
         if len(last) < SMALL:
-            return Memo((*others, {**last, name: text}))
-        # As in a log-structured merge tree: each text is copied a few times in all, not once per
+            return Memo((*others, {**last, name: value}))
+        # As in a log-structured merge tree: each value is copied a few times in all, not once per
         # step.
         while others and len(others[-1]) < RATIO * len(last):
             last = {**others.pop(), **last}
-        return Memo((*others, last, {name: text}))
+        return Memo((*others, last, {name: value}))
 
 
-NOTHING_KNOWN = Memo()
+NOTHING_KNOWN: Memo[str] = Memo()
 
 
-def memo_of(texts: dict[str, str]) -> Memo:
+def memo_of(texts: dict[str, str]) -> Memo[str]:
     """Return a memo of texts that are known already."""
     return Memo((dict(texts),)) if texts else NOTHING_KNOWN

@@ -45,7 +45,7 @@ from outlast.core.compaction import (
     summary_opens,
 )
 from outlast.core.fold import fold
-from outlast.core.lane import PROVIDER, Lane, ModelCall, OpenCall, Turn
+from outlast.core.lane import NO_EVENTS, PROVIDER, Lane, ModelCall, OpenCall, Turn
 from outlast.core.message import Reasoning, text_of
 from outlast.core.milestone import reach
 from outlast.core.name import request_name
@@ -702,7 +702,7 @@ def tool_waits(lane: Lane, call: OpenCall, end: ToolWaits) -> Iterator[AnyRecord
     for wait in end.waits:
         yield from wait_begins(lane, call, wait)
     # It may have come in while the tool was on its way to wait for it.
-    kept = lane.turn.events if lane.turn else {}
+    kept = lane.turn.events if lane.turn else NO_EVENTS
     here = {wait.name for wait in end.waits if wait.event and kept.get(wait.event)}
     if over := next((each for each in (name, *also) if each in call.memo or each in here), ""):
         yield r.ToolWoken(call_id=call.call_id, name=over)

@@ -89,7 +89,7 @@ def step_started(turn: Turn, e: r.ToolStepStarted) -> Turn:
 
 def step_recorded(turn: Turn, e: r.ToolStepRecorded) -> Turn:
     call = turn.calls[e.call_id]
-    changes: dict[str, Any] = {"memo": call.memo.with_text(e.name, e.value)}
+    changes: dict[str, Any] = {"memo": call.memo.having(e.name, e.value)}
     if call.lost:
         changes["lost"] = 0  # a call that comes to something is not one that never gets on
     # Most steps are readonly or rerun, and leave no start.
@@ -114,7 +114,7 @@ def without(steps: Mapping[str, int], name: str) -> dict[str, int]:
 def tool_emitted(lane: Lane, e: r.ToolEmitted) -> Lane:
     if not e.key or lane.turn is None:
         return lane
-    memo = lane.turn.calls[e.call_id].memo.with_text(e.key, "true")
+    memo = lane.turn.calls[e.call_id].memo.having(e.key, "true")
     return lane.with_call(e.call_id, memo=memo)
 
 
@@ -147,14 +147,14 @@ def event_received(lane: Lane, e: r.EventReceived) -> Lane:
     assert lane.turn is not None
     # By its id: the payload stands in the arrival, and is not written twice.
     sent = next(each for each in lane.sent if each.delivery_id == e.delivery_id)
-    kept = lane.turn.events.get(e.name, ())
-    return lane.with_turn(events={**lane.turn.events, e.name: (*kept, sent.payload)})
+    kept = lane.turn.events.get(e.name) or ()
+    return lane.with_turn(events=lane.turn.events.having(e.name, (*kept, sent.payload)))
 
 
 def event_taken(turn: Turn, e: r.EventTaken) -> Turn:
-    first, *rest = turn.events[e.event]
-    events = {**turn.events, e.event: tuple(rest)}
-    memo = turn.calls[e.call_id].memo.with_text(e.name, as_event(first))
+    first, *rest = turn.events.get(e.event) or ()
+    events = turn.events.having(e.event, tuple(rest))
+    memo = turn.calls[e.call_id].memo.having(e.name, as_event(first))
     return replace(turn.with_call(e.call_id, memo=memo), events=events)
 
 

@@ -260,7 +260,7 @@ def check_body(found: FoundNeeds, session_id: str, lane: Lane, flow: CheckedWork
         if is_own(request):
             about = ("wait", lane.agent, lane.agent)
             add_wait(found, session_id, about, asks(flow, request), "", request)
-    kept = [name for name, payloads in lane.turn.events.items() if payloads]
+    kept = [name for name, payloads in lane.turn.events.whole().items() if payloads]
     kept += [event.name for event in lane.sent if event.name not in kept]
     awaited = [name for call in lane.turn.calls.values() for name in call.events.values()]
     for names, what in ((awaited, "wait for"), (kept, "have got, and not taken,")):
