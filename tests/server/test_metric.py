@@ -5,6 +5,7 @@ import re
 from outlast.core import record as r
 from outlast.core.instant import date_of
 from outlast.core.queue import QueueSettings
+from outlast.core.usage import usage_of
 from outlast.engine.counters import MOST_CODES, WorkerCounters
 from outlast.server.metric import exposition, of_store
 from outlast.session.queue import QueueInfo
@@ -166,6 +167,7 @@ def test_what_models_were_used_for_is_told_by_agent_and_model() -> None:
     used = r.UsageRecorded(
         call_id="t1.s1", attempt=1, input_tokens=12_345_678, model="gpt", nano_usd=2_500_000_000
     )
+    records = (used, used, r.UsageRecorded(call_id="t1.s1.c1", attempt=0, remote="far"))
     commit = Commit(
         session_id="ses",
         lane="main",
@@ -174,8 +176,9 @@ def test_what_models_were_used_for_is_told_by_agent_and_model() -> None:
         number=1,
         seen=0,
         at=0,
-        records=(used, used, r.UsageRecorded(call_id="t1.s1.c1", attempt=0, remote="far")),
+        records=records,
         body=b"",
+        used=usage_of(records),
     )
     counters.committed(commit, 0, 0, "clerk", "gpt")
     told = samples(worker(counters=counters.text()))

@@ -154,6 +154,7 @@ def title_of(value: object, session: QueriedSession) -> str:
     return ""
 
 
+ABOUT_STEPS = (UpdateStep, WritePlan)
 STEP_DONE = CheckpointTrigger()
 """The default: a step of a plan is marked done."""
 
@@ -168,7 +169,7 @@ def possible_milestone(
 
     `values` are the one that the tool returned, and the events that it dispatched.
     """
-    about = [each for each in values if isinstance(each, UpdateStep | WritePlan)]
+    about = [each for each in values if isinstance(each, ABOUT_STEPS)]
     if trigger is STEP_DONE and not about:
         return None
     title = next((said for each in about if (said := title_of(each, session))), "")

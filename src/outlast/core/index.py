@@ -4,7 +4,7 @@ Owns the derivation of every index, used while committing and by `outlast verify
 the indexes anew from the log and compares. Refuses to know how a store keeps them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -89,14 +89,14 @@ _OVER: dict[type, str] = {
 }
 
 
-def index(records: Iterable[r.AnyRecord]) -> Index:
+def index(records: Collection[r.AnyRecord]) -> Index:
     """Return what the owner's records change in the indexes."""
     found = NO_CHANGES
-    for record in records:
-        if (kind := type(record)) in _INDEXED:
-            # A commit has a few records, of which most are indexed nowhere: no cost but the look at
-            # the set.
-            found = _add(found, record, kind)
+    # Most commits have nothing that is indexed, and pay for no more than this look at the set.
+    if not _INDEXED.isdisjoint(map(type, records)):
+        for record in records:
+            if (kind := type(record)) in _INDEXED:
+                found = _add(found, record, kind)
     return found
 
 

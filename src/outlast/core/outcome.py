@@ -338,34 +338,32 @@ def outcome(
 def _outcome(
     lane: Lane, action: AnyAction, result: Result, policy: Policy, now: int, slices: Slices
 ) -> Iterable[AnyRecord]:
-    if isinstance(result, ChildContact):
-        return contacted(lane, result, now)
-    if isinstance(result, Compacted):
-        assert isinstance(action, CompactContext)
-        return compacted(lane, action, result)
-    if isinstance(result, SummaryLost):
-        assert isinstance(action, CompactContext)
-        return summary_lost(lane, action, result)
-    assert lane.turn is not None
-    turn = lane.turn
+    # First those of every step: a case that does not match takes as long as some lines of code.
     match result:
+        case Returned():
+            return tool_ended(lane, turn_of(lane).calls[result.call_id], result, policy, now)
         case Answered():
-            return [
-                *provider_answers(lane, turn, now),
-                *answered(lane, turn, result, policy, now, slices),
-            ]
+            return answered(lane, turn_of(lane), result, policy, now, slices)
+        case ChildContact():
+            return contacted(lane, result, now)
+        case Compacted():
+            assert isinstance(action, CompactContext)
+            return compacted(lane, action, result)
+        case SummaryLost():
+            assert isinstance(action, CompactContext)
+            return summary_lost(lane, action, result)
         case ModelFailed():
-            return model_failed(lane, turn, result, policy, now)
+            return model_failed(lane, turn_of(lane), result, policy, now)
         case TurnStopped():
-            return stopped(lane, turn, action, result, policy, now)
-        case FeedbackCollected() | CompletionChecked() if is_stale(turn, result):
+            return stopped(lane, turn_of(lane), action, result, policy, now)
+        case FeedbackCollected() | CompletionChecked() if is_stale(turn_of(lane), result):
             return ()
         case FeedbackCollected():
-            return feedback_collected(turn, result, now)
+            return feedback_collected(turn_of(lane), result, now)
         case CompletionChecked():
-            return [completion_checked(turn, result)]
+            return [completion_checked(turn_of(lane), result)]
         case _:
-            return tool_ended(lane, turn.calls[result.call_id], result, policy, now)
+            return tool_ended(lane, turn_of(lane).calls[result.call_id], result, policy, now)
 
 
 def is_stale(turn: Turn, result: FeedbackCollected | CompletionChecked) -> bool:
@@ -382,6 +380,8 @@ def answered(
 ) -> Iterator[AnyRecord]:
     assert turn.model is not None
     model = turn.model
+    if lane.outage:
+        yield from provider_answers(lane, turn, now)
     if result.prompt:
         yield from prompt_rendered(lane, model, result.prompt)
     # The last of them, in the answer's own commit: see `DeltaStream`.

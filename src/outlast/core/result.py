@@ -55,6 +55,15 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True):
 
     def within_bounds(self) -> Self:
         """Return this with every count bounded: a provider says it, and a lane has to go on."""
+        counts = (
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+            *self.details.values(),
+        )
+        if min(counts) >= 0 and max(counts) <= MOST_USED:  # as those of all real calls are
+            return self
         return type(self)(
             bounded(self.input_tokens),
             bounded(self.output_tokens),

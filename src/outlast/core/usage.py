@@ -5,7 +5,7 @@ Owns whom a model call is counted for, and the rows that stores keep of `usage.r
 and for all (`agents/model/price.py` finds them).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import date
 from decimal import Decimal
 
@@ -89,22 +89,25 @@ def usage_with_children(lane: Lane) -> r.UsageSum:
     return lane.usage + lane.below + of_turn
 
 
-def usage_of(records: Iterable[r.AnyRecord]) -> tuple[UsageChange, ...]:
+def usage_of(records: Collection[r.AnyRecord]) -> tuple[UsageChange, ...]:
     """Return what records add to the usage of their session; nothing, as with most."""
-    found = [e for e in records if type(e) is r.UsageRecorded]
-    return tuple(_by_key(found)) if found else ()
+    if r.UsageRecorded not in map(type, records):
+        return ()
+    changes = [change_of(e) for e in records if type(e) is r.UsageRecorded]
+    return (changes[0],) if len(changes) == 1 else tuple(_by_key(changes))
 
 
-def _by_key(found: Iterable[r.UsageRecorded]) -> Iterable[UsageChange]:
+def change_of(e: r.UsageRecorded) -> UsageChange:
+    return UsageChange(
+        clipped(e.model), clipped(e.principal, MOST_BYTES_OF_ID), clipped(e.remote), used_by(e)
+    )
+
+
+def _by_key(changes: Iterable[UsageChange]) -> Iterable[UsageChange]:
     sums: dict[tuple[str, str, str], r.UsageSum] = {}
-    for e in found:
-        key = (
-            clipped(e.model),
-            clipped(e.principal, MOST_BYTES_OF_ID),
-            clipped(e.remote),
-        )
-        used = used_by(e)
-        sums[key] = sums[key] + used if key in sums else used
+    for each in changes:
+        key = each.model, each.principal, each.remote
+        sums[key] = sums.get(key, r.NO_USAGE) + each.used
     return [UsageChange(*key, used) for key, used in sums.items()]
 
 

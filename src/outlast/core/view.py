@@ -108,13 +108,10 @@ class View:
 
     def see(self, records: Iterable[AnyRecord], first: int) -> None:
         """Take in more records, the first of which stands at an offset, the others behind it."""
-        steps = STEPS
+        steps, void = STEPS, self._void
         for offset, record in enumerate(records, first):
-            # Only a lane that has gone back has void ranges: the others pay one look at an empty
-            # tuple.
-            if self._void:
-                is_void = any(offset in each for each in self._void)
-                steps = VOID_STEPS if is_void else STEPS
+            if void:  # as only a lane has them that has gone back
+                steps = VOID_STEPS if any(offset in each for each in void) else STEPS
             if step := steps.get(type(record)):
                 self._offset = offset
                 step(self, record)

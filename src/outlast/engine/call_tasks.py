@@ -33,14 +33,14 @@ class RunningCall:
     """
 
     task: asyncio.Task[None]
+    is_awaited = True
+    is_stopped = False
+    is_cancelled = False
+    is_overdue = False
+    is_ending = False
 
     def __init__(self, call_id: str, timeouts: CallTimeouts, clock: Clock) -> None:
         self.call_id = call_id
-        self.is_awaited = True
-        self.is_stopped = False
-        self.is_cancelled = False
-        self.is_overdue = False
-        self.is_ending = False
         self._clock = clock
         self._silence = timeouts.silence
         now = clock.monotonic()

@@ -43,18 +43,8 @@ class CommitDraft:
 
     def add(self, records: Sequence[AnyRecord]) -> None:
         """Add records. Raises NotEncodable, having added none, if one cannot be stored."""
-        body = self.body
-        size = len(body)
-        try:
-            for record in records:
-                # Encoded here for good: the commit only puts the head of an array before these
-                # bytes.
-                codec.encode_into(record, body, -1)
-        except codec.UNENCODABLE as error:
-            # Records that were drafted before these stay: the lane writes a failure in place of
-            # these.
-            del body[size:]
-            raise codec.not_encodable(error) from error
+        # Encoded here for good: the commit only puts the head of an array before these bytes.
+        self.body += codec.encode_items(records)
         self.records += records
 
     def keep_permits(self, calls: Collection[str]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from outlast.core import record as r
-from outlast.core.usage import used_by
+from outlast.core.usage import UsageChange
 from outlast.store import Commit, WorkerInfo
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -27,6 +27,7 @@ MOST_CODES = 50
 OTHER = "other"
 
 STEP_ENDS = frozenset({r.StepCompleted, r.StepFailed})
+COUNTED = STEP_ENDS | {r.StepStarted, r.LaneTakenOver, r.TurnFailed, r.ProviderUnavailable}
 
 
 def counters_of(info: WorkerInfo) -> dict[str, Any]:
@@ -73,9 +74,9 @@ class UsageCounter:
         self._models = BoundedCodes()
         self._sums: dict[tuple[str, str], r.UsageSum] = {}
 
-    def add(self, used: r.UsageRecorded, agent: str) -> None:
-        key = agent, self._models.told(used.model)
-        self._sums[key] = self._sums.get(key, r.NO_USAGE) + used_by(used)
+    def add(self, change: UsageChange, agent: str) -> None:
+        key = agent, self._models.told(change.model)
+        self._sums[key] = self._sums.get(key, r.NO_USAGE) + change.used
 
     def plain(self) -> list[dict[str, Any]]:
         """Return the sums, each with what it is of."""
@@ -107,17 +108,19 @@ class WorkerCounters:
     ) -> int:
         """Count a commit that was written; return when the step began that is open after it."""
         self._commits += 1
+        for change in commit.used:
+            if not change.remote:
+                self._usage.add(change, agent)
+                self._input_tokens += change.used.input_tokens
+                self._output_tokens += change.used.output_tokens
         for record in commit.records:
-            kind = type(record)
+            if (kind := type(record)) not in COUNTED:  # as most are
+                continue
             if kind is r.StepStarted:
                 step_began = at
             elif kind in STEP_ENDS:
                 self._step_took(max(0, at - step_began) / 1000 if step_began else 0.0)
                 step_began = 0
-            elif isinstance(record, r.UsageRecorded) and not record.remote:
-                self._usage.add(record, agent)
-                self._input_tokens += record.input_tokens
-                self._output_tokens += record.output_tokens
             elif isinstance(record, r.LaneTakenOver) and not record.graceful:
                 self._takeovers[record.evidence] += 1
             elif isinstance(record, r.TurnFailed):

@@ -85,6 +85,7 @@ class LaneCalls:
             clock, seconds(settings.stop_grace), lane.folds.wakeup, self._timed_out
         )
         self.compacting: CompactContext | None = None
+        self._noted_model = ""
 
     def find(self, call_id: str) -> OpenCall:
         turn = self._lane.folds.state.turn
@@ -95,8 +96,10 @@ class LaneCalls:
 
     def note_model(self) -> None:
         """Tell counters, metrics and log lines which model the lane asks."""
-        self._lane.model = self._executor.model_of(self._lane.folds.state).name
-        enter(model=self._lane.model)
+        name = self._executor.model_of(self._lane.folds.state).name
+        if name != self._noted_model:
+            self._noted_model = self._lane.model = name
+            enter(model=name)
 
     def begin_model_call(self, action: CallModel) -> None:
         self.note_model()
@@ -106,8 +109,9 @@ class LaneCalls:
 
     async def _ask_model(self, action: CallModel, running: RunningCall) -> Answered | ModelFailed:
         stream: DeltaStream | None = None
-        provider = self._executor.provider_of(self._lane.folds.state)
-        if not action.probes:
+        provider = self._executor.provider_of(self._lane.folds.state) if action.probes else None
+        if not action.probes and self._breakers.knows_any:
+            provider = self._executor.provider_of(self._lane.folds.state)
             has_others = len(self._executor.policy.models) > 1
             away = await self._breakers.find_away(
                 provider, self._lane.session_id, action.call_id, has_others=has_others

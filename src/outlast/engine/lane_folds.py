@@ -29,6 +29,7 @@ log = get_logger("outlast.engine")
 P = ParamSpec("P")
 T = TypeVar("T")
 
+CHANGES = frozenset(STATE_RECORDS)
 ENDS = (r.SessionCompleted, r.SessionFailed, r.SessionEnded)
 
 SNAPSHOT_OVER = 64 * 1024
@@ -264,11 +265,16 @@ class LaneFolds:
 
     # Records that the owner wrote
 
-    def fold(self, record: AnyRecord) -> None:
-        """Fold in a record of the lane's owner."""
-        self.state = fold(self.state, record)
-        if isinstance(record, STATE_RECORDS):
-            self.slices = change(self.slices, record)
+    def fold(self, records: Sequence[AnyRecord]) -> None:
+        """Fold in records of the lane's owner."""
+        state = self.state
+        for record in records:
+            state = fold(state, record)
+        self.state = state
+        if not CHANGES.isdisjoint(map(type, records)):
+            for record in records:
+                if isinstance(record, STATE_RECORDS):
+                    self.slices = change(self.slices, record)
             self._slices_changed = True
 
     def land(
@@ -290,8 +296,8 @@ class LaneFolds:
         # Arrivals first: a turn that starts in this commit takes a message that arrived before.
         if result.arrivals:
             self.take_in(result.arrivals, pending)
-        for record in unfolded:
-            self.fold(record)
+        if unfolded:
+            self.fold(unfolded)
         if self._view:
             self._view.see(commit.records, result.first_offset)
             # It goes back to messages that it has dropped. The next call of the model reads it
@@ -372,4 +378,4 @@ class LaneFolds:
 
 
 def changes_slices(records: Iterable[AnyRecord]) -> bool:
-    return any(isinstance(record, STATE_RECORDS) for record in records)
+    return not CHANGES.isdisjoint(map(type, records))

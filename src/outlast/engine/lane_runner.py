@@ -67,7 +67,7 @@ log = get_logger("outlast.engine")
 STALE_PAUSE = 0.05
 LOOK_EVERY = 15.0
 """Seconds after which a lane looks at the time again, whatever it waits for."""
-CAN_BE_REFUSED = (RunTools, ExpireRequest, TakeRelay)
+BEGINS_NO_CALL = frozenset({TakeRelay, TakeEvent, ExpireRequest, SettleDeliveries, ChangeState})
 GIVES_UP_SUMMARIES = (Park, CompleteSession, FailSession)
 """With these, nothing waits any more for a summary that is being made between turns."""
 
@@ -143,7 +143,7 @@ class LaneRunner:
     async def _run(self) -> None:
         while not self._stopping:
             action = await self._decide()
-            if isinstance(action, GIVES_UP_SUMMARIES) and self.lane.folds.state.summary:
+            if self.lane.folds.state.summary and isinstance(action, GIVES_UP_SUMMARIES):
                 await self._calls.drop_compaction()
             if action.is_rest:
                 if await self.lane.rest(action):  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ class LaneRunner:
                 # a lease it would be the interruption of something that never ran.
                 if pause := self._until_confirmed():
                     await pause
-                if not (isinstance(action, RunTools) and self._may_run_ahead(action)):
+                if not (type(action) is RunTools and self._may_run_ahead(action)):
                     await self.lane.flush()
                     if pause := self._until_confirmed():  # a store may have been away for long
                         await pause
@@ -196,14 +196,12 @@ class LaneRunner:
 
     async def _allowed(self, action: AnyAction) -> AnyAction | None:
         """Return an action as far as it may begin now; None if it has to be decided anew."""
-        match action:
-            case TakeReply():
-                return await self._take_if_allowed(action)
-            case CompactContext() if self._calls.is_compacting:
-                return action
-            # These begin no call, so calls that wait for a slot keep it.
-            case TakeRelay() | TakeEvent() | ExpireRequest() | SettleDeliveries() | ChangeState():
-                return action
+        if type(action) is TakeReply:
+            return await self._take_if_allowed(action)
+        if type(action) in BEGINS_NO_CALL:  # so calls that wait for a slot keep it
+            return action
+        if type(action) is CompactContext and self._calls.is_compacting:
+            return action
         allowed = await self._gate.let_in(action)
         if allowed is not None and allowed is not action:  # it may rest instead
             allowed = self._change_first(allowed)
@@ -251,34 +249,34 @@ class LaneRunner:
             if arrivals != lane.folds.arrivals:  # another lane may have ended it
                 return False
             lane.report(end)  # to the parent, in the commit that ends this session
-        if isinstance(action, MissTools):
+        if type(action) is MissTools:
             facts = {"calls": action.calls}
             log.warning("calls wait for a worker whose code has their tools", extra=facts)
         hold: BudgetHold | None = None
-        if isinstance(action, CallModel):
+        if type(action) is CallModel:
             hold = action.hold
             if action.restarts:
                 action = await self._with_restart(action)
                 if arrivals != lane.folds.arrivals:
                     return False
-        elif isinstance(action, CompactContext):
+        elif type(action) is CompactContext:
             hold = action.hold
         # The time that a human has to answer counts from here; else this is only a date.
-        now = lane.latest() if isinstance(action, AskHuman) else lane.date()
+        now = lane.latest() if type(action) is AskHuman else lane.date()
         records = opening(lane.folds.state, action, now)
         if self._settings.deployment:
             records = with_deployment(records, self._settings.deployment)
         # Committed apart and at once, and not folded before: what is refused must leave no trace
         # here.
-        if isinstance(action, CAN_BE_REFUSED) and can_be_refused(action):
+        if can_be_refused(action):
             return await self._try_to_open(records, arrivals)
         # A shared budget may have been spent by another session meanwhile: the store then refuses
         # this commit.
         if hold and hold.budgets:
             return await self._try_to_open(records, arrivals)
-        if isinstance(action, ChangeState):
+        if type(action) is ChangeState:
             return await self._changes.change_state(action.change, arrivals)
-        if isinstance(action, ChangeContext):
+        if type(action) is ChangeContext:
             return await self._changes.change_context(action, arrivals)
         lane.write(records)
         return True
@@ -409,11 +407,10 @@ def with_deployment(records: Sequence[AnyRecord], name: str) -> list[AnyRecord]:
     return [replace(e, deployment=name) if isinstance(e, r.TurnStarted) else e for e in records]
 
 
-def can_be_refused(action: RunTools | ExpireRequest | TakeRelay) -> bool:
+def can_be_refused(action: AnyAction) -> bool:
     """Say whether another call's key, or an answer just in time, can stand against an action."""
-    match action:
-        case RunTools():
-            return takes_key(action) or bool(action.spends and action.budgets)
-        case TakeRelay():
-            return action.relay.how == "expired"  # the parent says that its time is up
-    return True
+    if type(action) is RunTools:
+        return takes_key(action) or bool(action.spends and action.budgets)
+    if type(action) is TakeRelay:
+        return action.relay.how == "expired"  # the parent says that its time is up
+    return type(action) is ExpireRequest

@@ -182,11 +182,13 @@ class OwnedLane:
         Raises NotEncodable, having written none, if one of them cannot be stored.
         """
         self._draft.add(records)
+        # Of a step's records few mean anything besides: for the others this is the whole cost.
+        if not self._permits and NOTED.isdisjoint(map(type, records)):
+            self.folds.fold(records)
+            return
         for record in records:
-            # Of a step's records few mean anything besides: for the others this is the whole cost.
-            if self._permits or type(record) in NOTED:
-                self._note(record, self._draft)
-            self.folds.fold(record)
+            self._note(record, self._draft)
+            self.folds.fold((record,))
 
     def _note(self, record: AnyRecord, draft: CommitDraft) -> None:
         """Add to a draft what a record means besides, for a lane as it was before the record."""
@@ -226,10 +228,7 @@ class OwnedLane:
 
     def is_ahead_by(self, kind: type[AnyRecord]) -> bool:
         """Say whether a record of a kind was written that is not in the log yet."""
-        for record in self._draft.records:  # noqa: SIM110 - a generator costs twice as much
-            if type(record) is kind:
-                return True
-        return False
+        return kind in map(type, self._draft.records)
 
     async def flush(self) -> int:
         """Commit what was written; return the offset of its first record, 0 if there was none.
@@ -429,8 +428,7 @@ class OwnedLane:
         before = self.folds.state
         # Folded first: the lane's row tells of a lane at rest, which it is only after these
         # records.
-        for record in parting.records:
-            self.folds.fold(record)
+        self.folds.fold(parting.records)
         commit = self._prepare(
             written.then(parting), ready_at=ready_at, release=True, awaits_permit=awaits_permit
         )

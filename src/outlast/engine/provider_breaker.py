@@ -137,6 +137,11 @@ class ProviderBreakers:
             is_away=True,
         )
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether a breaker is known at all. None is, while every provider answers."""
+        return bool(self._known)
+
     def concerns(self, provider: Provider | None, result: Answered | ModelFailed) -> bool:
         """Say whether a result tells something new of a provider. Most do not."""
         if provider is None:

@@ -80,13 +80,17 @@ class ResultRecorder:
         """Record what an action's calls came to, in the order in which they ended."""
         now = self._lane.latest()  # the pause before a further attempt counts from here
         for result in results:
+            # First those of every step: a case that does not match takes as long as some lines.
             match result:
+                case Returned():
+                    is_apart = is_contended(result)
+                    if other := await self._attempt(action, result, now) if is_apart else result:
+                        self._write(action, other, now)
+                case Answered() if not self._breakers.knows_any:
+                    self._write(action, result, now)
                 # The breaker is told first: its pause is a part of the record.
                 case Answered() | ModelFailed():
                     self._write(action, await self._told_of(result), now)
-                case Returned() if is_contended(result):
-                    if other := await self._attempt(action, result, now):
-                        self._write(action, other, now)
                 case ToolWaits() if result.children:
                     await self._wait_for_children(action, result, now)
                 case TurnStopped():
@@ -117,7 +121,7 @@ class ResultRecorder:
     def _outcome(self, action: AnyAction, result: Result, now: int) -> list[AnyRecord]:
         folds = self._lane.folds
         records = outcome(folds.state, action, result, self._policy, now, folds.slices)
-        if isinstance(result, ModelFailed) and isinstance(left := records[-1], r.ModelSwitched):
+        if type(result) is ModelFailed and isinstance(left := records[-1], r.ModelSwitched):
             log.info(  # once per turn; of the provider itself its breaker warns, once in the fleet
                 "%s leaves the model %s for %s: %s: %s",
                 self._lane.session_id,

@@ -98,24 +98,24 @@ class StartGate:
         # From what is nearest to what is shared most: keys, slots in this process, permits in the
         # store. A permit that is held while something else is waited for keeps other workers idle.
         found: AnyAction | None = action
-        if isinstance(action, RunTools) and (again := self._ask_again(action)):
+        if type(action) is RunTools and (again := self._ask_again(action)):
             return again
         # Only sessions that were started in a queue have one.
         place = self._lane.folds.state.place
         if place and not self._may_probe(action):
             found = await self._queue.let_in(action, place)
-        if isinstance(found, RunTools) and takes_key(found):
+        if type(found) is RunTools and takes_key(found):
             found = await self._without_duplicates(found)
         # A lane that decided otherwise meanwhile must not keep slots for calls it no longer begins.
         if self._slots:
             self.leave_slots(but=ids_of(found) if found else ())
-        if isinstance(found, RunTools):
+        if type(found) is RunTools:
             found = self._with_slots(found)
-        if isinstance(found, CallModel) and not found.running and self._lane.folds.state.outage:
+        if type(found) is CallModel and not found.running and self._lane.folds.state.outage:
             found = await self._past_breaker(found)
             if place and isinstance(found, CallModel) and not found.probes:
                 found = await self._queue.let_in(found, place)
-        if isinstance(found, CompactContext) and found.may_sum_up:
+        if type(found) is CompactContext and found.may_sum_up:
             found = await self._with_summary(found)
         if found is None or not (bounds := self._bounds(found)):
             return found
@@ -147,14 +147,14 @@ class StartGate:
 
         Of a lane that is whole only model calls are asked about: calls that run may end.
         """
-        if isinstance(action, CallModel):
+        if type(action) is CallModel:
             return not action.running
-        if isinstance(action, CompactContext):
+        if type(action) is CompactContext:
             return not self._lane.folds.state.blocked
-        if isinstance(action, CallWorkflow):
+        if type(action) is CallWorkflow:
             return True
         folds = self._lane.folds
-        if folds.state.is_run and isinstance(action, RunTools):
+        if folds.state.is_run and type(action) is RunTools:
             return bool(action.start)
         has_turn = folds.state.turn is not None
         return folds.is_outline and has_turn and not isinstance(action, CLOSING)
@@ -372,23 +372,21 @@ class StartGate:
 
     def _bounds(self, action: AnyAction) -> dict[str, tuple[Bound, ...]]:
         """Return the limits of the calls that an action would begin, if there are any."""
-        match action:
-            case CallModel(running=False):
-                lane, starts_turn = self._lane.folds.state, bool(action.delivery)
-                bounds = self._executor.bounds_of_model(lane, starts_turn=starts_turn)
-                # A call loses the permits that it does not ask for, so a probe asks for its place
-                # in the line again.
-                line = self._line if action.probes else ()
-                return {action.call_id: (*line, *bounds)} if bounds else {}
-            case CompactContext(sums_up=True):
-                bounds = self._executor.bounds_of_model(self._lane.folds.state, starts_turn=False)
-                return {action.call_id: bounds} if bounds else {}
-            case RunTools(start=start) if start:
-                found: dict[str, tuple[Bound, ...]] = {}
-                for begin in start:
-                    if bounds := self._limits(begin.call_id):
-                        found[begin.call_id] = bounds
-                return found
+        if type(action) is RunTools:
+            found: dict[str, tuple[Bound, ...]] = {}
+            for begin in action.start:
+                if bounds := self._limits(begin.call_id):
+                    found[begin.call_id] = bounds
+            return found
+        if type(action) is CallModel and not action.running:
+            lane, starts_turn = self._lane.folds.state, bool(action.delivery)
+            bounds = self._executor.bounds_of_model(lane, starts_turn=starts_turn)
+            # What a call asks for is all that it keeps: a probe asks for its place again.
+            line = self._line if action.probes else ()
+            return {action.call_id: (*line, *bounds)} if bounds else {}
+        if type(action) is CompactContext and action.sums_up:
+            bounds = self._executor.bounds_of_model(self._lane.folds.state, starts_turn=False)
+            return {action.call_id: bounds} if bounds else {}
         return {}
 
     def _limits(self, call_id: str) -> tuple[Bound, ...]:

@@ -62,17 +62,18 @@ class Scope:
     `parent` is the scope that awaits it, if it is a branch's.
     """
 
+    waits: tuple[NewWait, ...] = ()
+    in_transaction = False
+    _is_withdrawn = False
+    _deeds = 0
+    _rested: asyncio.Future[None] | None = None
+
     def __init__(
         self, path: str, task: asyncio.Task[Any] | None = None, parent: "Scope | None" = None
     ) -> None:
         self.path = path
         self.task = task
-        self.waits: tuple[NewWait, ...] = ()
         self._parent = parent
-        self._is_withdrawn = False
-        self.in_transaction = False
-        self._deeds = 0
-        self._rested: asyncio.Future[None] | None = None
         self._counts: dict[str, int] = {}
         self._open_steps: set[str] = set()
 
@@ -141,17 +142,18 @@ class Scope:
 class WaitTracker:
     """The waits of one run of a call."""
 
+    in_thread = False
+    is_undoing = False
+    """Whether the body is run only to collect what undoes it."""
+    misfit: Failure | None = None
+    _reconciles = 0
+    _recorded: dict[str, set[str]] | None = None
+
     def __init__(self, call: OpenCall, journal: CallJournal) -> None:
         self.call_id = call.call_id
         self.tool = call.tool
         self.journal = journal
-        self.in_thread = False
-        self._reconciles = 0
-        self.is_undoing = False
-        """Whether the body is run only to collect what undoes it."""
-        self.misfit: Failure | None = None
         self._asked: set[str] = set()
-        self._recorded: dict[str, set[str]] | None = None
         self._lost: list[str] = []
         self._begin()
 
