@@ -386,7 +386,7 @@ def answered(
         yield from prompt_rendered(lane, model, result.prompt)
     # The last of them, in the answer's own commit: see `DeltaStream`.
     yield from result.deltas
-    for number, part in enumerate(result.parts):
+    for number, part in enumerate(result.parts) if result.streamed else ():
         if isinstance(part, Reasoning) and number in result.streamed:
             yield r.ReasoningCompleted(call_id=model.call_id, attempt=model.attempt, part=number)
     yield r.MessageCompleted(

@@ -251,9 +251,9 @@ class View:
 
     def _tool_ended(self, e: Any) -> None:
         # The model is told of outcomes only: another attempt is still to come.
-        if isinstance(e, r.ToolFailed) and e.again_at:
+        if type(e) is r.ToolFailed and e.again_at:
             return
-        if isinstance(e, r.ToolInterrupted) and not e.final:
+        if type(e) is r.ToolInterrupted and not e.final:
             return
         call = self._calls.get(e.call_id)
         if call is None:  # the body of a workflow, that no model has asked for

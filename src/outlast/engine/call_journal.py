@@ -56,15 +56,18 @@ class LaneJournal:
         settings: WorkerSettings,
     ) -> None:
         self.slot = slot
-        self.stop_grace = seconds(settings.stop_grace)
         self._owned = lane
         self._running = running
         self._policy = policy
         self._store = store
         self._clock = clock
-        self._flush = seconds(settings.flush)
+        self._settings = settings
         self._progress: Coalescer[ToolProgress] | None = None
         self._holds: dict[Transaction, LockHold] = {}
+
+    @property
+    def stop_grace(self) -> float:
+        return seconds(self._settings.stop_grace)
 
     @property
     def lane(self) -> Lane:
@@ -168,7 +171,9 @@ class LaneJournal:
             call_id=call_id, attempt=attempt, progress=progress, name=name, done=done
         )
         codec.encode([record])  # refused here, where the tool hears of it; it is written later
-        self._progress = self._progress or Coalescer(self._owned, self._running, self._flush)
+        self._progress = self._progress or Coalescer(
+            self._owned, self._running, seconds(self._settings.flush)
+        )
         # Only the last sign of progress counts: those in between are never written.
         self._progress.pending[:] = [record]
         self._progress.flush_soon()

@@ -80,8 +80,11 @@ class CallJournal(Protocol):
     """The part of its lane that a running call may read and record in."""
 
     slot: CallSlot | None
-    stop_grace: float
-    """How long a call that is told to end has for it, in seconds."""
+
+    @property
+    def stop_grace(self) -> float:
+        """How long a call that is told to end has for it, in seconds."""
+        ...
 
     @property
     def lane(self) -> Lane: ...

@@ -95,6 +95,9 @@ class OwnedLane:
         self._pins, self._pin = pins, claim.pin
         self._store = store
         self._clock = clock
+        # The store's own, and not by a method of the lane: a step asks for them nine times.
+        self.earliest, self.latest = store.clock.earliest, store.clock.latest
+        self._clock_date = store.clock.date
         self._counters = counters
         self._step_began = 0
         self.agent_budget: BudgetTerms | None = None
@@ -104,17 +107,10 @@ class OwnedLane:
     def _messages(self) -> SessionMessages:
         return SessionMessages(self._clock, self.date, self._pins)
 
-    def earliest(self) -> int:
-        """Return a time that has come by the store's clock: what is due by then is due."""
-        return self._store.clock.earliest()
-
-    def latest(self) -> int:
-        """Return a time that has not passed by the store's clock, from which spans count."""
-        return self._store.clock.latest()
-
     def date(self) -> int:
         """Return the date of what is written now; it is never before that of the last record."""
-        return max(self._store.clock.date(), self.folds.last_at)
+        now, last = self._clock_date(), self.folds.last_at
+        return now if now > last else last
 
     @property
     def size(self) -> int:
@@ -248,8 +244,9 @@ class OwnedLane:
                 if self.number == number:  # nothing that was written since may go without it
                     self._draft = draft.then(self._draft)
                 raise
-            if isinstance(result, Refused):
+            if type(result) is Refused:
                 raise LaneStale(result.reason)
+            assert isinstance(result, Committed)
             return result.first_offset
 
     async def attempt(

@@ -119,7 +119,7 @@ class TracedExecutor:
             result = await self._executor.call_model(lane, slices, view, action, hear)
         else:
             result = await self._trace_model(self._to, lane, slices, view, action, hear)
-        if isinstance(result, ModelFailed):
+        if type(result) is ModelFailed:
             name = self.model_of(lane).name
             why = {"code": result.error.code, "kind": result.kind, "model": name}
             log.info("a model call failed", extra=why)
@@ -208,7 +208,7 @@ class TracedExecutor:
             end = await self._executor.run_tool(call, start, journal)
         else:
             end = await self._trace_tool(self._to, turn.id, call, start, journal)
-        if isinstance(end, Raised):
+        if type(end) is Raised:
             log.info("a tool failed", extra={"tool": call.tool, "code": end.error.code})
         return end
 
