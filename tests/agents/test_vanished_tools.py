@@ -230,6 +230,8 @@ def test_an_alias_that_means_two_tools_is_refused() -> None:
         shop(pay_back, issue_refund)
     with pytest.raises(InvalidDefinition, match="cannot be a tool's name"):
         tool(aliases=["give back"])(refund.function)
+    with pytest.raises(InvalidDefinition, match="an alias of a tool has to be a name, not an empt"):
+        tool(aliases=[""])(refund.function)
     with pytest.raises(InvalidDefinition, match="aliases of refund have to be names in a sequence"):
         tool(aliases="give")(refund.function)
 

@@ -782,6 +782,24 @@ async def test_a_channel_anchors_a_session_in_the_thread_that_it_begins() -> Non
     assert {thread for thread, _ in forum.sent[1:]} == {topic}
 
 
+@pytest.mark.parametrize("named", ["", "t" * 300])
+async def test_a_channel_that_names_no_thread_posts_each_answer_once(named: str) -> None:
+    class Forum(Board):
+        async def send(self, outgoing: Outgoing, thread: str) -> str | None:
+            await super().send(outgoing, thread)
+            return named
+
+    forum = Forum()
+    clerk: Agent[Any, Any] = Agent("clerk", ScriptedModel([say("One."), say("Two.")]))
+    app = Outlast([clerk], store="memory://", worker=FAST, webhooks=QUICK, channels=[forum])
+    async with app:
+        first = await say_to(app, "general", "hello", "1")
+        await forum.until(1)
+        assert await say_to(app, "general", "again", "2") == first
+        await forum.until(2)
+    assert forum.sent == [("general", "One."), ("general", "Two.")]
+
+
 async def test_a_client_and_a_command_anchor_a_session(path: Path, tmp_path: Path) -> None:
     store, board = f"sqlite:///{path}", Board()
     (tmp_path / "shop.py").write_text(SHOP.format(store=store))
@@ -842,12 +860,13 @@ async def test_a_session_that_is_anchored_in_a_channel_that_is_gone_says_so(path
     assert link.text == f"what happened is not told in the channel board: {error}"
 
 
-async def test_a_session_cannot_be_anchored_where_nobody_can_be_told() -> None:
+@pytest.mark.parametrize("nowhere", ["channel:wall:w-1", "channel:board:"])
+async def test_a_session_cannot_be_anchored_where_nobody_can_be_told(nowhere: str) -> None:
     @tool
     async def climb(ctx: Context) -> str:
         """Go on where nobody is."""
         try:
-            await ctx.session.set_continuation_token("channel:wall:w-1")
+            await ctx.session.set_continuation_token(nowhere)
         except UnknownChannel as error:
             return error.message
         return "moved"
@@ -860,7 +879,7 @@ async def test_a_session_cannot_be_anchored_where_nobody_can_be_told() -> None:
         await session.wait()
         [told] = await results_of(session)
         assert told == (
-            "this app has no channel with the thread channel:wall:w-1: nobody would be told there"
+            f"this app has no channel with the thread {nowhere}: nobody would be told there"
         )
         assert not (await session.continuation_token()).startswith("channel:")
 

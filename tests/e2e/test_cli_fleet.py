@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from terminal import EXECUTABLE, TIMEOUT, Place, environment
 
-from outlast import Agent, Event, Outlast
+from outlast import Agent, Event, Outlast, WorkerSettings
 from outlast.cli.terminal.follow import follow
 from outlast.core.instant import date_of
 from outlast.store import WorkerInfo
@@ -551,3 +551,21 @@ def test_queues_are_set_listed_and_removed(yard: Yard) -> None:
     assert row.split(maxsplit=4) == ["reports", "0", "0", "-", "20 at once, a singleton"]
     assert yard.json("queues", "list") == [changed]
     assert yard.run("queues", "remove", "reports").stdout.startswith("removed reports")
+
+
+async def test_a_deployment_that_is_made_current_without_a_worker_is_noted(yard: Yard) -> None:
+    store = f"sqlite:///{yard.path}/outlast.db"
+    promote, retire = (
+        ("deployments", "promote", "v1"),
+        ("deployments", "retire", "v2", "--to", "v1"),
+    )
+    for version in ("v2", "v1"):
+        agents = [Agent(name, ScriptedModel(())) for name in ("guard",)]
+        settings = WorkerSettings(deployment=version)
+        async with Outlast(agents, store=store, worker=settings):
+            ended = await asyncio.to_thread(yard.run, "deployments", "promote", version)
+            assert (ended.stdout, ended.stderr) == (f"{version} is current\n", "")
+    note = "note: no worker of v1 is running now; what is given to it waits for one\n"
+    for command in (promote, retire):
+        ended = await asyncio.to_thread(yard.run, *command)
+        assert (ended.returncode, ended.stderr) == (0, note)

@@ -107,7 +107,7 @@ class Tool(Generic[P, R]):
         self.function = function
         self.name = checked_name(name, function)
         self.aliases = tuple(
-            checked_name(alias, function) for alias in names_of(f"aliases of {self.name}", aliases)
+            checked_alias(alias, function) for alias in names_of(f"aliases of {self.name}", aliases)
         )
         self.first_name = self.aliases[0] if self.aliases else self.name
         self.arguments = Arguments(function, self.name, Context)
@@ -245,6 +245,13 @@ def checked_name(name: Any, function: Any, what: str = "tool") -> str:
             f"{found!r} cannot be a {what}'s name: use letters, digits, _ and -, at most 64"
         )
     return str(found)
+
+
+def checked_alias(alias: str, function: Any) -> str:
+    """Return a name that a tool had before."""
+    if not alias:  # as a tool's name it would stand for that of the function
+        raise InvalidDefinition("an alias of a tool has to be a name, not an empty one")
+    return checked_name(alias, function)
 
 
 def checked_approval(tool: str, approval: Any) -> Any:

@@ -25,15 +25,15 @@ def seconds(span: Span) -> float:
 def milliseconds(duration: Any) -> int:
     """Return a span of time, of a thousand years at most."""
     if isinstance(duration, timedelta):
-        seconds = duration.total_seconds()
+        seconds: float = duration.total_seconds()
     elif isinstance(duration, int | float) and not isinstance(duration, bool):
-        seconds = float(duration)
+        seconds = duration
     else:
         kind = type(duration).__name__
         raise InvalidInput(f"a duration has to be a timedelta or a number of seconds, not {kind}")
     if not seconds <= LONGEST.total_seconds():  # NaN is not either
         raise InvalidInput("a duration must not be longer than a thousand years")
-    return int(max(seconds, 0.0) * 1000)
+    return int(max(float(seconds), 0.0) * 1000)
 
 
 def since_epoch(what: str, at: Any) -> int:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 from msgspec.structs import asdict
 
+from outlast.app import Outlast
 from outlast.cli.terminal.option import DEFAULT_STORE, AsJson, StoreUrl, open_place
-from outlast.cli.terminal.output import json_out, moment, out, table
+from outlast.cli.terminal.output import error_out, json_out, moment, out, table
 from outlast.cli.terminal.run import command
 from outlast.store import DeploymentInfo
 
@@ -53,6 +54,7 @@ async def promote_deployment(
     """
     async with open_place(store) as app:
         await app.deployments.promote(name)
+        await note_absence(app, name, as_json=as_json)
     if as_json:
         json_out({"deployment": name, "promoted": True})
     else:
@@ -72,10 +74,18 @@ async def retire_deployment(
     """
     async with open_place(store) as app:
         moved = await app.deployments.retire(name, to=to)
+        await note_absence(app, to, as_json=as_json)
     if as_json:
         json_out({"deployment": name, "to": to, "moved": moved})
     else:
         out(f"moved {moved} from {name} to {to}")
+
+
+async def note_absence(app: Outlast, name: str, *, as_json: bool) -> None:
+    """Warn if a deployment that was chosen has no worker: what is given to it waits for one."""
+    found = {each.name: each for each in await app.deployments.list()}
+    if not as_json and name in found and not found[name].workers:
+        error_out(f"note: no worker of {name} is running now; what is given to it waits for one")
 
 
 def row(info: DeploymentInfo) -> tuple[str, ...]:

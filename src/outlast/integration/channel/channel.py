@@ -81,7 +81,8 @@ class Channel(ABC):
 
     def thread(self, token: str) -> str | None:
         """Return the thread that a continuation token stands for, if it is one of this channel."""
-        return token.removeprefix(self._prefix) if token.startswith(self._prefix) else None
+        # No thread is without a name: a token that ends with its prefix leads nowhere.
+        return token.removeprefix(self._prefix) or None if token.startswith(self._prefix) else None
 
     @property
     def _prefix(self) -> str:

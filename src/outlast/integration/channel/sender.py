@@ -4,8 +4,8 @@ Owns which thread an event is told in: the one that its session was anchored in 
 When an event is sent, and sent again, is the affair of `integration/outbox/`.
 """
 
+import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,12 +15,14 @@ from outlast.core.event import Event
 from outlast.core.instant import date_of
 from outlast.core.name import OF_CHANNEL, storable_key
 from outlast.core.record import Entry, NewOutboxCursor, SessionRekeyed, SessionStarted
-from outlast.errors import DispatchConflict, SessionOver, Unreachable
+from outlast.errors import DispatchConflict, InvalidName, SessionOver, Unreachable
 from outlast.integration.channel.channel import Channel
 from outlast.integration.channel.outgoing import compose
 from outlast.integration.outbox.consumer import FunctionReceiver
 from outlast.integration.outbox.webhook import Subscriber, output_of
 from outlast.store import OutboxCursor, Store
+
+log = logging.getLogger("outlast.channel")
 
 
 class Anchor(Protocol):
@@ -83,14 +85,20 @@ class ChannelSenders:
             output = await output_of(self._store, event, wraps_output=wraps)
         outgoing = compose(event, info, output, date_of(self._clock.now()))
         moved = await channel.send(outgoing, thread)
-        if moved is not None and moved != thread:
+        if moved and moved != thread:
             await self._move(channel, event, moved)
 
     async def _move(self, channel: Channel, event: Event, thread: str) -> None:
         """Anchor a session where the other side goes on with it; told again, it moves once."""
         dispatch_id = storable_key(f"{OF_CHANNEL}{channel.name}:moved:{event.offset}")
-        with suppress(DispatchConflict, SessionOver):  # it has moved already, or is over
+        try:
             await self._anchor(event.session_id, channel.name, thread, dispatch_id=dispatch_id)
+        except (DispatchConflict, SessionOver):
+            return  # it has moved already, or is over
+        except InvalidName as error:
+            # The event has been posted: a failure here would have it posted again for a day.
+            facts = {"session": event.session_id, "channel": channel.name, "code": error.code}
+            log.warning("a channel returned what cannot be a thread: %s", error, extra=facts)
 
     async def _thread(self, channel: Channel, event: Event) -> str | None:
         """Return the thread of a channel in which a session's event is told, if it is.
