@@ -5,8 +5,8 @@ Owns the actions' types, nothing about when one is due (`decide.py`) or how it i
 committed; `Park` gives the lane back; the others are done once their records are written.
 
 Nothing is derived from an action, a result or a record. So what is looked at in every step asks
-`type(each) is CallModel`, which takes a tenth of the time of an `isinstance` that says no: of
-those there were sixty in a step.
+`type(each) is CallModel`, which takes a fifth of the time of an `isinstance` that says no (35 and
+170 ns): of those there were ninety in a step.
 """
 
 from typing import ClassVar, Literal

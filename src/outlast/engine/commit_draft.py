@@ -43,8 +43,17 @@ class CommitDraft:
 
     def add(self, records: Sequence[AnyRecord]) -> None:
         """Add records. Raises NotEncodable, having added none, if one cannot be stored."""
-        # Encoded here for good: the commit only puts the head of an array before these bytes.
-        self.body += codec.encode_items(records)
+        body = self.body
+        size = len(body)
+        try:
+            for record in records:
+                # Encoded here for good: the commit only puts the head of an array before these
+                # bytes.
+                codec.encode_into(record, body, -1)
+        except codec.UNENCODABLE as error:
+            # What was drafted before stays: the lane writes a failure in the place of these.
+            del body[size:]
+            raise codec.not_encodable(error) from error
         self.records += records
 
     def keep_permits(self, calls: Collection[str]) -> None:

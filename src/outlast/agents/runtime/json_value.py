@@ -167,7 +167,7 @@ def sets_in_order(plain: Any, value: Any) -> Any:
 
 def check_finite(value: Any) -> None:
     """Raise ValueError if a value holds a number that is none, or has no end."""
-    if type(value) in NO_FLOATS:  # most are, and to find that out below takes twenty times as long
+    if type(value) in NO_FLOATS:  # as most are: 0.1 µs, and 2 µs to find that out below
         return
     match value:
         case float() if not isfinite(value):
