@@ -132,11 +132,13 @@ BROKEN: list[tuple[Callable[[Store], Store], str, int]] = [
 
 LOGS_BROKEN = {"runs"}
 """That the checker of these finds what is wrong is held by broken logs, in `test_workflows.py`."""
+SENDERS_BROKEN = {"anchors"}
+"""And of these by a broken sender of channels, below: no store knows threads."""
 
 
 def test_every_promise_has_a_store_that_breaks_it() -> None:
     broken_ones = {promise.strip() for _, promise, _ in BROKEN}
-    assert {name.partition(" ")[0] for name in PROMISES} == broken_ones | LOGS_BROKEN
+    assert {name.partition(" ")[0] for name in PROMISES} == broken_ones | LOGS_BROKEN | SENDERS_BROKEN
 
 
 @pytest.mark.parametrize(("wrap", "promise", "first"), BROKEN)
