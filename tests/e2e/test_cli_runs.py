@@ -225,7 +225,7 @@ def test_a_run_that_is_not_there_and_a_wrong_filter_are_told(worked: Place) -> N
         assert refused.stderr.splitlines() == [
             "error: there is no run run_none",
             "  code: UNKNOWN_RUN",
-            "  help: `outlast runs` lists those that exist.",
+            "  help: `outlast runs` lists those that exist; an id is given whole.",
         ]
     for words, told in {
         "--status failed": "'failed' is none of: queued, active, waiting",

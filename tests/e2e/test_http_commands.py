@@ -87,11 +87,11 @@ def started(place: Place, *args: str, until: str) -> Iterator[Server]:
 # What is loaded
 
 COUNTING = """
-import gc, signal
+import gc, os, signal
 from shop import app
 
-def count(*_):
-    print(f"tracked {len(gc.get_objects())} of {gc.get_freeze_count()}", flush=True)
+def count(*_):  # may come while a line is written, which `print` does not bear
+    os.write(1, f"\\ntracked {len(gc.get_objects())} of {gc.get_freeze_count()}\\n".encode())
 
 signal.signal(signal.SIGUSR1, count)
 """
@@ -106,9 +106,10 @@ def test_no_garbage_collection_of_a_service_looks_through_what_it_has_loaded(
     port = [] if command == "worker" else ["--port", "0"]
     with started(place, command, "counting:app", *options, *port, until="agents") as server:
         server.process.send_signal(signal.SIGUSR1)
-        counts = re.findall(r"\d+", server.until("tracked"))
+        counts = re.fullmatch(r"tracked (\d+) of (\d+)", server.until("tracked"))
 
-    tracked, kept = map(int, counts)
+    assert counts
+    tracked, kept = map(int, counts.groups())
     assert tracked < kept / 10  # without it, a server tracks more than what was there before
 
 

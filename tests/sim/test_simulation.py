@@ -138,7 +138,9 @@ SENDERS_BROKEN = {"anchors"}
 
 def test_every_promise_has_a_store_that_breaks_it() -> None:
     broken_ones = {promise.strip() for _, promise, _ in BROKEN}
-    assert {name.partition(" ")[0] for name in PROMISES} == broken_ones | LOGS_BROKEN | SENDERS_BROKEN
+    assert {
+        name.partition(" ")[0] for name in PROMISES
+    } == broken_ones | LOGS_BROKEN | SENDERS_BROKEN
 
 
 @pytest.mark.parametrize(("wrap", "promise", "first"), BROKEN)
